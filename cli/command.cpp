@@ -1,0 +1,63 @@
+#include "cli/command.h"
+
+#include "laga/core/check.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <new>
+
+namespace laga::cli {
+
+namespace {
+
+// MemAvailable of Linux, in bytes; infinite where there is no such file.
+double available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string name, unit;
+  double kilobytes = 0;
+  while (info >> name >> kilobytes) {
+    std::getline(info, unit);
+    if (name == "MemAvailable:") return kilobytes * 1024;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+// torch appends a stack trace to its messages; the first line says it.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+int failed(ExitCode code, const std::string& message) {
+  fmt::print(stderr, "laga: {}\n", message);
+  return code;
+}
+
+} // namespace
+
+int guarded(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const InvalidArgument& error) {
+    return failed(kBadInput, error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(kSystemFailed, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(kSystemFailed, first_line(error.what()));
+  }
+}
+
+void check_memory(double bytes, const std::string& advice) {
+  const double available = available_memory();
+  if (bytes <= available) return;
+  throw InvalidArgument(fmt::format(
+      "[check_memory] this needs about {:.1f} GB and {:.1f} GB are available. "
+      "{}",
+      bytes / 1e9,
+      available / 1e9,
+      advice));
+}
+
+} // namespace laga::cli

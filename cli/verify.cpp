@@ -1,0 +1,174 @@
+#include "laga/core/check.h"
+#include "laga/core/parse.h"
+#include "laga/measure/verification.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "cli/command.h"
+#include "cli/json_output.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+namespace laga::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct VerifyOptions {
+  bool quick = false;
+  std::vector<int> ranks; // empty: each case's own
+  double deadline_s = 300;
+  std::string json;
+};
+
+// The worst of all runs of one form in one dtype.
+struct Summary {
+  int runs = 0;
+  int failed = 0;
+  double output_error = 0;
+  NamedError gradient{"", 0};
+};
+
+using Summaries = std::map<std::pair<Dtype, std::string>, Summary>;
+
+void add(const Verdict& verdict, Summaries& summaries) {
+  Summary& summary = summaries[{verdict.dtype, verdict.form}];
+  ++summary.runs;
+  summary.failed += verdict.failures.empty() ? 0 : 1;
+  summary.output_error = std::max(summary.output_error, verdict.output_error);
+  if (verdict.worst_gradient.relative > summary.gradient.relative) {
+    summary.gradient = verdict.worst_gradient;
+  }
+}
+
+void print_failures(const Verdict& verdict) {
+  for (const std::string& failure : verdict.failures) {
+    fmt::print(
+        stderr,
+        "laga: {} {} {} P={}: {}\n",
+        verdict.case_name,
+        name_of(verdict.dtype),
+        verdict.form,
+        verdict.ranks,
+        failure);
+  }
+}
+
+Json to_json(const Verdict& verdict) {
+  return {
+      {"case", verdict.case_name},
+      {"dtype", name_of(verdict.dtype)},
+      {"form", verdict.form},
+      {"ranks", verdict.ranks},
+      {"output_error", verdict.output_error},
+      {"worst_gradient_error", verdict.worst_gradient.relative},
+      {"worst_gradient", verdict.worst_gradient.name},
+      {"failures", verdict.failures}};
+}
+
+void print_table(const Summaries& summaries, std::FILE* stream) {
+  Table table(
+      {{"", "dtype", true},
+       {"", "form", true},
+       {"", "runs"},
+       {"", "failed"},
+       {"largest relative error", "output"},
+       {"largest relative error", "gradient"},
+       {"largest relative error", "", true}});
+  for (const auto& [key, summary] : summaries) {
+    table.add_row(
+        {std::string(name_of(key.first)),
+         key.second,
+         std::to_string(summary.runs),
+         std::to_string(summary.failed),
+         fmt::format("{:.1e}", summary.output_error),
+         fmt::format("{:.1e}", summary.gradient.relative),
+         summary.gradient.name});
+  }
+  table.print(stream);
+}
+
+int verify_all(const VerifyOptions& options) {
+  const std::vector<VerifyCase> cases = verify_cases(options.quick);
+  JsonOutput json(options.json);
+  Progress progress(static_cast<int>(cases.size()));
+  Summaries summaries;
+  Json runs = Json::array();
+  int total = 0, failed = 0;
+  for (const VerifyCase& a_case : cases) {
+    progress.step(a_case.name);
+    for (const Dtype dtype : {Dtype::kFp64, Dtype::kFp32, Dtype::kBf16}) {
+      verify(
+          a_case,
+          dtype,
+          options.ranks,
+          options.deadline_s,
+          [&](const Verdict& verdict) {
+            add(verdict, summaries);
+            print_failures(verdict);
+            runs.push_back(to_json(verdict));
+            ++total;
+            failed += verdict.failures.empty() ? 0 : 1;
+          });
+    }
+  }
+  LAGA_CHECK_GT(total, 0, "--ranks leaves no run: no case has such a count");
+  print_table(summaries, json.table_stream());
+  fmt::print(
+      json.table_stream(),
+      "\n{} runs, {} failed. Limits: 1e-12 in fp64; in fp32 and bf16 twice the "
+      "error of the plain\none-rank computation. Bytes sent equal the "
+      "prediction in every run that did not fail.\n",
+      total,
+      failed);
+  json.write({{"schema", 1}, {"quick", options.quick}, {"runs", runs}});
+  return failed == 0 ? kOk : kCheckFailed;
+}
+
+} // namespace
+
+void add_verify(CLI::App& program, std::function<int()>& chosen) {
+  auto* command = program.add_subcommand(
+      "verify",
+      "Judges every form against an fp64 reference over a matrix of small "
+      "configurations:\noutput, input gradient and every parameter's gradient, "
+      "in fp64, fp32 and bf16.");
+  auto options = std::make_shared<VerifyOptions>();
+  auto ranks = std::make_shared<std::string>();
+  command->add_flag(
+      "--quick", options->quick, "Two cases that show most mistakes");
+  command->add_option(
+      "--ranks",
+      *ranks,
+      "Only these rank counts, such as 1,2,4,8 (default: all that a case "
+      "lists)");
+  command
+      ->add_option(
+          "--deadline",
+          options->deadline_s,
+          "Seconds a rank waits for the others")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option(
+      "--json",
+      options->json,
+      "Every run into FILE, or - for stdout (the table then goes to stderr)");
+  command->footer("Example: laga verify --quick --ranks 1,4");
+  command->callback([options, ranks, &chosen] {
+    chosen = [options, ranks] {
+      if (!ranks->empty()) {
+        for (const int64_t count : parse_counts(*ranks, "--ranks")) {
+          options->ranks.push_back(static_cast<int>(
+              std::min<int64_t>(count, std::numeric_limits<int>::max())));
+        }
+      }
+      return verify_all(*options);
+    };
+  });
+}
+
+} // namespace laga::cli
