@@ -63,7 +63,8 @@ function(laga_python_tests folder)
   endif()
   add_test(NAME pytest WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     COMMAND sh -c "test -x .venv/bin/python || exit 5; exec .venv/bin/python -m pytest -q '${folder}'")
-  set_tests_properties(pytest PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 5
+  # Two processors: these tests start the program, and it starts threads.
+  set_tests_properties(pytest PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 5 PROCESSORS 2
     ENVIRONMENT "LAGA_PROGRAM=$<TARGET_FILE:laga>;PYTHONDONTWRITEBYTECODE=1")
 endfunction()
 

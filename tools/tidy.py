@@ -63,6 +63,10 @@ def key_of(source: pathlib.Path, entry: dict, common: bytes) -> str:
         version = pathlib.Path(folder, "torch/headeronly/version.h")
         if version.is_file():
             digest.update(version.read_bytes())
+    for folder in source.parents:
+        checks = folder / ".clang-tidy"
+        if ROOT in checks.parents and checks.is_file():
+            digest.update(checks.read_bytes())
     for file in with_our_headers(source):
         digest.update(str(file.relative_to(ROOT)).encode() + b"\0")
         digest.update(file.read_bytes() + b"\0")
@@ -93,7 +97,7 @@ def main() -> int:
     version = subprocess.run(
         [CLANG_TIDY, "--version"], stdout=subprocess.PIPE, check=True
     ).stdout
-    common = version + (ROOT / ".clang-tidy").read_bytes() + repr(EXTRA_ARGS).encode()
+    common = version + repr(EXTRA_ARGS).encode()
 
     entries = json.loads((ROOT / build / "compile_commands.json").read_text())
     keys = {}

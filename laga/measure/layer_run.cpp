@@ -5,9 +5,9 @@
 #include "laga/attention/weight_gradients.h"
 #include "laga/comm/threads/threads.h"
 #include "laga/core/check.h"
+#include "laga/measure/collect.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -31,17 +31,12 @@ double timed(Communicator& comm, Phase phase, const Step& step) {
 
 RankRun run_once(
     const LayerTask& task,
-    const LayerInputs& inputs,
+    const LayerInputs& shard,
     const std::shared_ptr<Communicator>& comm) {
   const Context context =
       make_context(task.config, task.form, task.shape, comm, task.options);
-  const int64_t s = task.shape.local_seq();
-  const Weights leaves = as_leaves(inputs.weights);
-  const at::Tensor hidden = inputs.hidden.narrow(0, comm->rank() * s, s)
-                                .detach()
-                                .requires_grad_(true);
-  const at::Tensor grad_output =
-      inputs.grad_output.narrow(0, comm->rank() * s, s);
+  const Weights leaves = as_leaves(shard.weights);
+  const at::Tensor hidden = shard.hidden.detach().requires_grad_(true);
 
   RankRun run;
   MemoryAccount& account = MemoryAccount::open();
@@ -52,7 +47,7 @@ RankRun run_once(
   });
   run.memory.saved = account.current(MemoryUse::kActivations);
   run.seconds.backward = timed(*comm, Phase::kBackward, [&] {
-    torch::autograd::backward({output}, {grad_output});
+    torch::autograd::backward({output}, {shard.grad_output});
   });
   run.memory.peak = account.peak(MemoryUse::kActivations);
   run.memory.weight_gradients = account.current(MemoryUse::kWeightGradients);
@@ -84,54 +79,6 @@ void keep_fastest(RankRun& run, RankRun next) {
   run = std::move(next);
 }
 
-using Digests = std::map<std::string, std::string>; // by weight
-
-Digests digests_of(const RankRun& run) {
-  Digests digests;
-  for (const auto& [name, tensor] : run.weight_gradients) {
-    digests[name] = digest({{name, tensor}});
-  }
-  return digests;
-}
-
-std::vector<std::string> disagreements(const std::vector<Digests>& ranks) {
-  std::vector<std::string> lines;
-  for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    for (const auto& [name, value] : ranks[rank]) {
-      if (value == ranks[0].at(name)) continue;
-      lines.push_back(detail::concat(
-          "grad.", name, ": rank ", rank, " and rank 0 do not agree"));
-    }
-  }
-  return lines;
-}
-
-// Puts the ranks' parts together.
-LayerRun assembled(std::vector<RankRun> ranks) {
-  LayerRun layer;
-  for (const auto& [name, tensor] : ranks[0].weight_gradients) {
-    layer.results["grad." + name] = tensor;
-  }
-  std::vector<at::Tensor> outputs, grads;
-  for (RankRun& rank : ranks) {
-    outputs.push_back(rank.output);
-    grads.push_back(rank.grad_hidden);
-    layer.transfers.push_back(std::move(rank.transfers));
-    layer.memory.push_back(rank.memory);
-    const auto largest = [&](double PhaseSeconds::*phase) {
-      layer.seconds.*phase =
-          std::max(layer.seconds.*phase, rank.seconds.*phase);
-    };
-    largest(&PhaseSeconds::forward);
-    largest(&PhaseSeconds::backward);
-    largest(&PhaseSeconds::weight_gradients);
-    largest(&PhaseSeconds::waiting);
-  }
-  layer.results["output"] = at::cat(outputs);
-  layer.results["grad.hidden_states"] = at::cat(grads);
-  return layer;
-}
-
 } // namespace
 
 LayerInputs make_inputs(
@@ -149,42 +96,49 @@ LayerInputs make_inputs(
 
 RankRun run_rank(
     const LayerTask& task,
-    const LayerInputs& inputs,
+    const LayerInputs& shard,
     const std::shared_ptr<Communicator>& comm) {
-  RankRun run = run_once(task, inputs, comm);
+  RankRun run = run_once(task, shard, comm);
   for (int i = 1; i < task.repeat; ++i) {
-    keep_fastest(run, run_once(task, inputs, comm));
+    keep_fastest(run, run_once(task, shard, comm));
   }
   return run;
 }
 
+LayerInputs shard_of(
+    const LayerInputs& whole, const RunShape& shape, int rank) {
+  const int64_t s = shape.local_seq();
+  return {
+      whole.weights,
+      whole.hidden.narrow(0, rank * s, s),
+      whole.grad_output.narrow(0, rank * s, s)};
+}
+
+std::optional<LayerRun> run_on(
+    const LayerTask& task,
+    const LayerInputs& inputs,
+    const std::shared_ptr<Communicator>& comm) {
+  check_shape(task.config, task.form, task.shape);
+  return collect(
+      run_rank(task, shard_of(inputs, task.shape, comm->rank()), comm), *comm);
+}
+
 LayerRun run_on_threads(
     const LayerTask& task, const LayerInputs& inputs, double deadline_s) {
-  // Here rather than in each rank, so that the message comes once.
+  // Here as well as in each rank, so that the message comes once.
   check_shape(task.config, task.form, task.shape);
-  const int threads =
-      std::max(1, at::get_num_threads() / std::max(1, task.shape.ranks));
+  const int threads = std::max(1, at::get_num_threads() / task.shape.ranks);
   // Shared, because a rank that run_ranks leaves behind may still write here.
-  struct Results {
-    std::vector<RankRun> ranks;
-    std::vector<Digests> digests;
-  };
-  const auto results = std::make_shared<Results>();
-  results->ranks.resize(task.shape.ranks);
-  results->digests.resize(task.shape.ranks);
+  const auto result = std::make_shared<LayerRun>();
   run_ranks(
       {task.shape.ranks, deadline_s, {}},
-      [results, task, inputs, threads](
+      [result, task, inputs, threads](
           const std::shared_ptr<Communicator>& comm) {
         at::set_num_threads(threads);
-        RankRun& run = results->ranks[comm->rank()];
-        run = run_rank(task, inputs, comm);
-        results->digests[comm->rank()] = digests_of(run);
-        if (comm->rank() > 0) run.weight_gradients.clear();
+        std::optional<LayerRun> layer = run_on(task, inputs, comm);
+        if (layer) *result = std::move(*layer);
       });
-  LayerRun layer = assembled(std::move(results->ranks));
-  layer.disagreements = disagreements(results->digests);
-  return layer;
+  return std::move(*result);
 }
 
 } // namespace laga

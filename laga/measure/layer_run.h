@@ -7,15 +7,17 @@
 #include "laga/measure/errors.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace laga {
 
-/// Shared by all ranks and charged to nobody.
+/// Of the whole sequence, shared by all ranks, or a rank's shard of it; charged
+/// to nobody.
 struct LayerInputs {
   Weights weights;
-  at::Tensor hidden;      // [S, b, d], the whole sequence
-  at::Tensor grad_output; // [S, b, d]
+  at::Tensor hidden;      // [S | s, b, d]
+  at::Tensor grad_output; // [S | s, b, d]
 };
 
 /// Drawn from `seed`: the same for every number of ranks.
@@ -60,10 +62,13 @@ struct RankRun {
   MemoryBytes memory;
 };
 
+/// Rank `rank`'s views.
+LayerInputs shard_of(const LayerInputs& whole, const RunShape& shape, int rank);
+
 /// The part of one rank of `comm`. Collective. Throws what mla_attention does.
 RankRun run_rank(
     const LayerTask& task,
-    const LayerInputs& inputs,
+    const LayerInputs& shard,
     const std::shared_ptr<Communicator>& comm);
 
 /// Of the whole group.
@@ -76,6 +81,13 @@ struct LayerRun {
   /// empty when all is well.
   std::vector<std::string> disagreements;
 };
+
+/// On the ranks of `comm`, each of which has the whole inputs. Collective; rank
+/// 0 gets the result.
+std::optional<LayerRun> run_on(
+    const LayerTask& task,
+    const LayerInputs& inputs,
+    const std::shared_ptr<Communicator>& comm);
 
 /// On rank threads of this process, the machine's cores shared out among them.
 LayerRun run_on_threads(

@@ -1,0 +1,34 @@
+"""Running the program under test."""
+
+import json
+import os
+import subprocess
+
+PROGRAM = os.environ["LAGA_PROGRAM"]
+
+SMALL = {
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "model_type": "deepseek_v3",
+}
+
+
+def laga(*arguments, **options):
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+def small_model(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**SMALL, **changes}))
+    return path

@@ -1,0 +1,197 @@
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from support import PROGRAM, laga, small_model
+
+FORMS = ["explicit", "explicit-compact", "absorbed", "laga"]
+PHASES = ["forward", "backward", "weight_gradients"]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    model = small_model(tmp_path_factory.mktemp("model"))
+    done = laga(
+        "compare", "--model", model, "--seq", "64", "--batch", "2", "--ranks", "4",
+        "--dtype", "fp64", "--json", "-",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "explicit-compact" in done.stderr  # the table made way for the JSON
+    return json.loads(done.stdout)
+
+
+def test_json_says_what_was_run(document):
+    forms = document.pop("forms")
+    assert [form["form"] for form in forms] == FORMS
+    assert document == {
+        "schema": 1,
+        "model": document["model"],
+        "seq": 64,
+        "batch": 2,
+        "ranks": 4,
+        "dtype": "fp64",
+        "inner": "eager",
+        "comm": "threads",
+        "seed": 0,
+        "repeat": 1,
+        "causal": True,
+    }
+    document["forms"] = forms
+
+
+def test_json_bytes_are_whole_and_equal_the_prediction(document):
+    for form in document["forms"]:
+        for phase in PHASES:
+            figures = form[phase]
+            transfers = figures["transfers"]
+            assert transfers
+            assert figures["bytes_sent"] == figures["bytes_predicted"] > 0
+            assert figures["bytes_sent"] == sum(t["bytes_sent"] for t in transfers)
+            assert 0 < figures["payload_bytes"] <= figures["bytes_sent"]
+            for transfer in transfers:
+                assert isinstance(transfer["bytes_sent"], int)
+                assert transfer["bytes_sent"] == transfer["bytes_predicted"]
+
+
+def test_json_errors_name_every_tensor(document):
+    expected = {"output", "grad.hidden_states"}
+    for name in [
+        "q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa",
+        "kv_a_layernorm", "kv_b_proj", "o_proj",
+    ]:  # fmt: skip
+        expected.add(f"grad.{name}.weight")
+    for rows in ["latent", "k_pe"]:
+        expected.add(f"grad.kv_a_proj_with_mqa.weight[{rows}]")
+    for form in document["forms"]:
+        assert set(form["relative_error"]) == expected
+        assert all(0 <= e <= 1e-12 for e in form["relative_error"].values())
+
+
+def test_json_memory_and_time(document):
+    for form in document["forms"]:
+        memory = form["memory_bytes"]
+        assert 0 < memory["saved"] < memory["peak"]
+        assert memory["weights"] == memory["weight_gradients"] > 0
+        seconds = form["time_s"]
+        assert seconds["forward"] > 0 and seconds["backward"] > 0
+        rate = 64 * 2 / (seconds["forward"] + seconds["backward"])
+        assert form["tokens_per_s"] == pytest.approx(rate)
+        assert len(form["digest"]["output"]) == 32
+
+
+def test_digests_repeat_and_depend_on_the_seed(tmp_path):
+    model = small_model(tmp_path)
+
+    def digests(*more):
+        done = laga(
+            "compare", "--model", model, "--seq", "32", "--ranks", "2",
+            "--forms", "laga", "--json", "-", *more,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["forms"][0]["digest"]
+
+    assert digests() == digests("--repeat", "3")
+    assert digests() != digests("--seed", "1")
+
+
+def test_a_file_appears_whole_and_alone(tmp_path):
+    model = small_model(tmp_path)
+    target = tmp_path / "out.json"
+    done = laga("compare", "--model", model, "--seq", 32, "--json", target)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(target.read_text())["ranks"] == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "out.json"]
+    assert done.stdout.splitlines()[0].startswith(tmp_path.name)
+
+
+def test_without_a_reference_errors_are_null(tmp_path):
+    done = laga(
+        "compare", "--model", small_model(tmp_path), "--seq", "32",
+        "--no-reference", "--json", "-",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["forms"][0]["relative_error"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--ranks", "3"], ["num_heads % ranks", "1, 2, 4, 8"]),
+        (["--seq", "63"], ["seq % ranks", "Ranks that work"]),
+        (["--ranks", "0"], ["--ranks", "'0'"]),
+        (["--seq", "-4"], ["--seq", "'-4'"]),
+        (["--seq", "1e3"], ["--seq", "1e3"]),
+        (["--seq", "99999999999999999999"], ["--seq"]),
+        (["--dtype", "fp16"], ["fp16", "bf16, fp32, fp64"]),
+        (["--forms", "laga,ring"], ["ring", "explicit-compact"]),
+        (["--inner", "flash"], ["flash", "eager"]),
+        (["--seq", "1m"], ["GB", "--no-reference"]),
+        (["--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json"]),
+        (["--deadline", "0"], ["--deadline"]),
+        (["--colour"], ["--colour"]),
+    ],
+)
+def test_bad_input_is_one_line_that_says_what_would_work(tmp_path, arguments, words):
+    model = small_model(tmp_path)
+    if "--seq" not in arguments:
+        arguments = ["--seq", "64", *arguments]
+    done = laga("compare", "--model", model, *arguments)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr + done.stdout
+    assert "[2/" not in done.stderr  # refused before any work
+
+
+def test_a_model_that_cannot_be_computed_is_refused_by_name():
+    for model, word in [
+        ("glm-5", "index"),
+        ("kimi-k3", "gate"),
+        ("longcat-flash", "mla_scale"),
+        ("no-such-model", "deepseek-v3"),
+        ("/no/such/config.json", "/no/such/config.json"),
+    ]:
+        done = laga("compare", "--model", model)
+        assert done.returncode == 2, model
+        assert word in done.stderr, done.stderr
+
+
+def test_a_missed_deadline_is_the_systems_fault(tmp_path):
+    model = small_model(tmp_path, hidden_size=1024)
+    done = laga(
+        "compare", "--model", model, "--seq", "2k", "--no-reference",
+        "--deadline", "1e-6",
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "rank" in done.stderr and "whose last call was" in done.stderr
+
+
+def test_interrupted_leaves_nothing_behind(tmp_path):
+    model = small_model(tmp_path)
+    target = tmp_path / "out.json"
+    with subprocess.Popen(
+        [PROGRAM, "compare", "--model", model, "--seq", "1k", "--repeat", "1000"]
+        + ["--json", target],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while "explicit" not in process.stderr.readline():
+            pass
+        assert list(tmp_path.glob("out.json*"))  # begun under another name
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert "interrupted" in process.stderr.read()
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_help_has_an_example():
+    assert "compare" in laga("--help").stdout
+    for command in ["compare", "verify"]:
+        done = laga(command, "--help")
+        assert done.returncode == 0
+        assert "Example: laga " + command in done.stdout
+    assert laga().returncode == 2
+    assert laga("dance").returncode == 2
