@@ -4,16 +4,13 @@
 #include "laga/attention/inner/inner.h"
 #include "laga/core/check.h"
 #include "laga/core/parse.h"
-#include "laga/plan/bytes.h"
 #include "laga/reference/mla.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "cli/command.h"
@@ -25,31 +22,38 @@ namespace laga::cli {
 namespace {
 
 RunShape shape_of(const CompareOptions& options) {
-  return {options.seq, options.batch, options.ranks, options.dtype};
+  return {options.seq, options.batch, options.engine.ranks, options.dtype};
+}
+
+// Bytes of the score-sized buffers: eager's three over all ranks that are here,
+// or the reference's six (scores, scaled, masked, softmax and two gradients) in
+// wider numbers.
+double score_bytes(
+    const CompareOptions& options, const MlaConfig& config, bool ghost) {
+  const auto seq = static_cast<double>(options.seq);
+  const double scores = static_cast<double>(options.batch) *
+                        static_cast<double>(config.num_heads) * seq * seq;
+  const double wide = options.dtype == Dtype::kFp64 ? 8 : 4;
+  const double eager = 3 * scores *
+                       static_cast<double>(size_of(options.dtype)) /
+                       (ghost ? options.engine.ranks : 1);
+  return std::max(eager, options.reference ? 6 * scores * wide : 0.0);
 }
 
 // Everything that can be wrong is found here, before anything long begins.
-void check_options(const CompareOptions& options, const MlaConfig& config) {
+void check_options(
+    const CompareOptions& options, const MlaConfig& config, bool ghost) {
   require_computable(config);
   for (const std::string& form : options.forms) {
     check_shape(config, find_form(form), shape_of(options));
   }
   find_inner(options.inner);
-  // Score-sized buffers: eager's three over all ranks, or the reference's six
-  // (scores, scaled, masked, softmax and two gradients) in wider numbers.
-  const double scores = static_cast<double>(options.batch) *
-                        static_cast<double>(config.num_heads) *
-                        static_cast<double>(options.seq) *
-                        static_cast<double>(options.seq);
-  const double wide = options.dtype == Dtype::kFp64 ? 8 : 4;
-  const double eager = 3 * scores * static_cast<double>(size_of(options.dtype));
-  check_memory(
-      std::max(eager, options.reference ? 6 * scores * wide : 0.0),
-      "Eager scores grow with batch x heads x sequence^2: shorten --seq" +
-          std::string(
-              options.reference ? ", or leave the reference out "
-                                  "(--no-reference)."
-                                : "."));
+  std::string advice =
+      "Eager scores grow with batch x heads x sequence^2: shorten --seq";
+  if (options.reference) {
+    advice += ", or leave the reference out (--no-reference)";
+  }
+  check_memory(score_bytes(options, config, ghost), advice + ".");
 }
 
 // One rank, plain, on the same rounded weights: fp32 for bf16, fp64 otherwise.
@@ -70,113 +74,80 @@ NamedResults reference_results(
   return reference::solve(reference::converted(problem, wide));
 }
 
-void check_transfers(
-    const LayerRun& run, FormFigures& figures, const LayerTask& task) {
-  for (int rank = 0; rank < task.shape.ranks; ++rank) {
-    const auto predicted =
-        predict_transfers(task.config, task.form, task.shape, {rank, {}});
-    for (const std::string& line :
-         differences(predicted, run.transfers[rank])) {
-      figures.failures.push_back(fmt::format("rank {}: {}", rank, line));
-    }
-    if (rank == 0) figures.predicted = predicted;
-    if (run.memory[rank] != run.memory[0]) {
-      figures.failures.push_back(fmt::format(
-          "rank {} needed other memory than rank 0 (saved {} vs {}, peak {} vs "
-          "{} bytes)",
-          rank,
-          run.memory[rank].saved,
-          run.memory[0].saved,
-          run.memory[rank].peak,
-          run.memory[0].peak));
-    }
-  }
-}
-
-void check_errors(
-    const MlaConfig& config,
-    const NamedResults& results,
-    const NamedResults& reference,
-    Dtype dtype,
-    FormFigures& figures) {
-  figures.errors = relative_errors(config, results, reference);
-  for (const NamedError& error : figures.errors) {
-    if (error.relative <= gross_error_limit(dtype)) continue;
-    figures.failures.push_back(fmt::format(
-        "{} is {:.1e} from the reference (limit {:.0e})",
-        error.name,
-        error.relative,
-        gross_error_limit(dtype)));
-  }
-}
-
-FormFigures run_form(
+LayerTask task_of(
     const CompareOptions& options,
     const MlaConfig& config,
-    const Form& form,
-    const LayerInputs& inputs,
-    const std::optional<NamedResults>& reference) {
-  LayerTask task{config, form, shape_of(options), {}, options.repeat};
+    const std::string& form) {
+  LayerTask task{
+      config, find_form(form), shape_of(options), {}, options.repeat};
   task.options.causal = options.causal;
   task.options.inner = options.inner;
-  const LayerRun run = run_on_threads(task, inputs, options.deadline_s);
-  FormFigures figures;
-  figures.form = form.name;
-  figures.seconds = run.seconds;
-  figures.memory = run.memory[0];
-  figures.measured = run.transfers[0];
-  figures.failures = run.disagreements;
-  check_transfers(run, figures, task);
-  if (reference) {
-    check_errors(config, run.results, *reference, options.dtype, figures);
-  }
-  NamedResults gradients = run.results;
-  figures.output_digest = digest({*gradients.find("output")});
-  gradients.erase("output");
-  figures.gradients_digest = digest(gradients);
-  return figures;
+  return task;
 }
 
-int compare(const CompareOptions& options) {
-  Comparison comparison{options, load_config(options.model), {}};
-  const MlaConfig& config = comparison.config;
-  check_options(options, config);
-  JsonOutput json(options.json);
-  Progress progress(
-      static_cast<int>(options.forms.size()) + (options.reference ? 2 : 1));
-
-  progress.step(fmt::format("weights and inputs (seed {})", options.seed));
-  const LayerInputs inputs = make_inputs(
-      config, options.seq, options.batch, options.dtype, options.seed);
-  std::optional<NamedResults> reference;
-  if (options.reference) {
-    progress.step("reference: one rank, plain autograd");
-    reference = reference_results(options, config, inputs);
-  }
+// Says what failed on stderr; whether nothing did.
+bool all_fine(const std::vector<FormFigures>& forms) {
   bool fine = true;
-  for (const std::string& name : options.forms) {
-    progress.step(fmt::format(
-        "{}: forward, backward and weight-gradient sum on {} ranks",
-        name,
-        options.ranks));
-    comparison.forms.push_back(
-        run_form(options, config, find_form(name), inputs, reference));
-    for (const std::string& failure : comparison.forms.back().failures) {
-      fmt::print(stderr, "laga: {}: {}\n", name, failure);
+  for (const FormFigures& form : forms) {
+    for (const std::string& failure : form.failures) {
+      fmt::print(stderr, "laga: {}: {}\n", form.form, failure);
       fine = false;
     }
   }
+  return fine;
+}
+
+// The reference comes last, so that no rank waits for it.
+int compare(CompareOptions options) {
+  const MlaConfig config = load_config(options.model);
+  const Engine engine(options.engine);
+  options.reference = options.reference && engine.has_results();
+  check_options(options, config, !engine.has_results());
+  JsonOutput json(engine.reports() ? options.json : "");
+  const auto form_count = static_cast<int>(options.forms.size());
+  Progress progress(form_count + (options.reference ? 2 : 1));
+
+  progress.step(fmt::format("weights and inputs (seed {})", options.seed));
+  const std::optional<LayerInputs> inputs =
+      engine.make_inputs(config, shape_of(options), options.seed);
+  std::vector<LayerRun> runs;
+  for (const std::string& form : options.forms) {
+    progress.step(fmt::format(
+        "{}: forward, backward and weight-gradient sum on {} ranks",
+        form,
+        options.engine.ranks));
+    std::optional<LayerRun> run =
+        engine.run(task_of(options, config, form), inputs, options.seed);
+    if (run) runs.push_back(std::move(*run));
+  }
+  if (!engine.reports()) return kOk;
+
+  std::optional<NamedResults> reference;
+  if (options.reference) {
+    progress.step("reference: one rank, plain autograd");
+    reference = reference_results(options, config, *inputs);
+  }
+  Comparison comparison{options, engine.description(), config, {}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    comparison.forms.push_back(judged(
+        task_of(options, config, options.forms[i]),
+        std::move(runs[i]),
+        engine.first_rank(),
+        engine.node_of(),
+        reference));
+  }
   print_table(comparison, json.table_stream());
   json.write(json_document(comparison));
-  return fine ? kOk : kCheckFailed;
+  return all_fine(comparison.forms) ? kOk : kCheckFailed;
 }
 
 // "all" or a list; unknown names raise.
 std::vector<std::string> parse_forms(const std::string& text) {
   std::vector<std::string> forms;
   if (text == "all") {
-    for (const Form& form : kForms)
+    for (const Form& form : kForms) {
       forms.emplace_back(form.name);
+    }
     return forms;
   }
   for (const std::string& name : CLI::detail::split(text, ',')) {
@@ -185,101 +156,90 @@ std::vector<std::string> parse_forms(const std::string& text) {
   return forms;
 }
 
-std::string presets() {
-  std::string names;
-  for (const std::string& name : preset_names()) {
-    names += (names.empty() ? "" : ", ") + name;
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
   }
-  return names;
+  return text;
+}
+
+// Options whose text is parsed when the command runs, where errors are caught.
+struct Typed {
+  CompareOptions options;
+  std::string seq = "1024", batch = "1", dtype = "bf16", forms = "all";
+  bool full = false, no_reference = false;
+
+  CompareOptions parsed() const {
+    CompareOptions result = options;
+    result.seq = parse_count(seq, "--seq");
+    result.batch = parse_count(batch, "--batch");
+    result.dtype = parse_dtype(dtype);
+    result.forms = parse_forms(forms);
+    result.causal = !full;
+    result.reference = !no_reference;
+    return result;
+  }
+};
+
+void add_options(CLI::App& command, Typed& typed) {
+  CompareOptions& options = typed.options;
+  command
+      .add_option(
+          "--model",
+          options.model,
+          "Preset or path of a Hugging Face config.json. Presets: " +
+              listed(preset_names()))
+      ->capture_default_str();
+  command.add_option("--seq", typed.seq, "Tokens of the whole sequence")
+      ->capture_default_str();
+  command.add_option("--batch", typed.batch, "Sequences")
+      ->capture_default_str();
+  add_engine_options(command, options.engine);
+  command.add_option("--dtype", typed.dtype, "bf16, fp32 or fp64")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--inner", options.inner, "Inner attention: " + listed(inner_names()))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--forms",
+          typed.forms,
+          "all, or some of explicit,explicit-compact,absorbed,laga")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--repeat", options.repeat, "Runs of each form; the fastest counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command.add_option("--seed", options.seed, "Of weights and inputs")
+      ->capture_default_str();
+  command.add_flag("--full", typed.full, "Full attention instead of causal");
+  command.add_flag(
+      "--no-reference",
+      typed.no_reference,
+      "Leave out the one-rank reference: no errors");
+  command.add_option(
+      "--json",
+      options.json,
+      "All figures into FILE, or - for stdout (the table then goes to stderr)");
 }
 
 } // namespace
-
-double gross_error_limit(Dtype dtype) {
-  return dtype == Dtype::kBf16 ? 0.1 : dtype == Dtype::kFp32 ? 1e-5 : 1e-12;
-}
 
 void add_compare(CLI::App& program, std::function<int()>& chosen) {
   auto* command = program.add_subcommand(
       "compare",
       "Runs the forms on one attention layer, forward and backward, and shows "
       "time, bytes,\nmemory and error of each.");
-  struct Text { // as typed; parsed inside the guarded command
-    CompareOptions options;
-    std::string seq = "1024", batch = "1", ranks = "4", dtype = "bf16";
-    std::string forms = "all", repeat = "1";
-    bool full = false, no_reference = false;
-  };
-  auto text = std::make_shared<Text>();
-  command
-      ->add_option(
-          "--model",
-          text->options.model,
-          "Preset or path of a Hugging Face config.json. Presets: " + presets())
-      ->capture_default_str();
-  command->add_option("--seq", text->seq, "Tokens of the whole sequence")
-      ->capture_default_str();
-  command->add_option("--batch", text->batch, "Sequences")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--ranks",
-          text->ranks,
-          "Ranks the sequence is split over (threads of this process)")
-      ->capture_default_str();
-  command->add_option("--dtype", text->dtype, "bf16, fp32 or fp64")
-      ->capture_default_str();
-  command->add_option("--inner", text->options.inner, "Inner attention: eager")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--forms",
-          text->forms,
-          "all, or some of explicit,explicit-compact,absorbed,laga")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--repeat", text->repeat, "Runs of each form; the fastest counts")
-      ->capture_default_str();
-  command->add_option("--seed", text->options.seed, "Of weights and inputs")
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--deadline",
-          text->options.deadline_s,
-          "Seconds a rank waits for the others")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--full", text->full, "Full attention instead of causal");
-  command->add_flag(
-      "--no-reference",
-      text->no_reference,
-      "Leave out the one-rank reference: no errors");
-  command->add_option(
-      "--json",
-      text->options.json,
-      "All figures into FILE, or - for stdout (the table then goes to stderr)");
+  auto typed = std::make_shared<Typed>();
+  add_options(*command, *typed);
   command->footer(
       "Example: laga compare --model deepseek-v2-lite --seq 2k --ranks 4 "
       "--dtype bf16 --json figures.json");
-  command->callback([text, &chosen] {
-    chosen = [text] {
-      CompareOptions options = text->options;
-      options.seq = parse_count(text->seq, "--seq");
-      options.batch = parse_count(text->batch, "--batch");
-      const int64_t ranks = parse_count(text->ranks, "--ranks");
-      LAGA_CHECK(
-          ranks <= 1024, "--ranks: at most 1024 threads (got ", ranks, ")");
-      options.ranks = static_cast<int>(ranks);
-      options.dtype = parse_dtype(text->dtype);
-      options.forms = parse_forms(text->forms);
-      const int64_t repeat = parse_count(text->repeat, "--repeat");
-      LAGA_CHECK(repeat <= 1000, "--repeat: at most 1000 (got ", repeat, ")");
-      options.repeat = static_cast<int>(repeat);
-      options.causal = !text->full;
-      options.reference = !text->no_reference;
-      return compare(options);
-    };
+  command->callback([typed, &chosen] {
+    chosen = [typed] { return compare(typed->parsed()); };
   });
 }
 

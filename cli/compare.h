@@ -9,39 +9,41 @@
 #include <string>
 #include <vector>
 
+#include "cli/engine.h"
+
 namespace laga::cli {
 
 struct CompareOptions {
   std::string model = "deepseek-v3";
   int64_t seq = 1024;
   int64_t batch = 1;
-  int ranks = 4;
   Dtype dtype = Dtype::kBf16;
   std::string inner = "eager";
-  std::vector<std::string> forms; // empty: all
+  std::vector<std::string> forms;
   int repeat = 1;
   uint64_t seed = 0;
-  double deadline_s = 300;
   bool causal = true;
   bool reference = true;
+  EngineOptions engine;
   std::string json;
 };
 
-/// One form's figures; results themselves are dropped once judged.
+/// One form's figures, all judged.
 struct FormFigures {
   std::string form;
   PhaseSeconds seconds;
-  MemoryBytes memory;              // rank 0's
-  std::vector<Transfer> measured;  // rank 0's
-  std::vector<Transfer> predicted; // for rank 0
+  MemoryBytes memory;              // rank 0's, or the ghost's
+  std::vector<Transfer> measured;  // of the same rank
+  std::vector<Transfer> predicted; // for the same rank
   std::vector<NamedError> errors;  // empty without a reference
-  std::string output_digest;
+  std::string output_digest;       // empty without results
   std::string gradients_digest;
   std::vector<std::string> failures; // what a check found, on any rank
 };
 
 struct Comparison {
   CompareOptions options;
+  std::string ranks_are; // "threads, 2 cores"
   MlaConfig config;
   std::vector<FormFigures> forms;
 };
@@ -51,9 +53,20 @@ struct Comparison {
 /// tight bounds.
 double gross_error_limit(Dtype dtype);
 
+/// Judges one run: transfers against the prediction on every rank, equal
+/// memory and equal weight gradients on all ranks, errors where there is a
+/// reference.
+FormFigures judged(
+    const LayerTask& task,
+    LayerRun run,
+    int first_rank,
+    const std::vector<int>& node_of,
+    const std::optional<NamedResults>& reference);
+
 /// Bytes of one phase, summed over its transfers.
 struct PhaseBytes {
   int64_t sent = 0;
+  int64_t across_nodes = 0;
   int64_t payload = 0;
 };
 PhaseBytes bytes_in(const std::vector<Transfer>& transfers, Phase phase);

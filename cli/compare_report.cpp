@@ -1,9 +1,7 @@
-#include <ATen/Parallel.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "cli/compare.h"
 #include "cli/table.h"
@@ -65,12 +63,12 @@ void print_header(const Comparison& comparison, std::FILE* stream) {
       c.q_lora_rank == 0 ? "none" : std::to_string(c.q_lora_rank));
   fmt::print(
       stream,
-      "sequence {}  batch {}  ranks {} (threads, {} cores)  {}  inner {}  {}  "
+      "sequence {}  batch {}  ranks {} ({})  {}  inner {}  {}  "
       "seed {}\n",
       o.seq,
       o.batch,
-      o.ranks,
-      std::thread::hardware_concurrency(),
+      o.engine.ranks,
+      comparison.ranks_are,
       name_of(o.dtype),
       o.inner,
       o.causal ? "causal" : "full",
@@ -97,9 +95,12 @@ std::vector<std::string> cells(
       mib(forward.sent),
       mib(backward.sent),
       predicted ? "yes" : "NO",
-      mib(forward.payload),
-      mib(form.memory.saved),
-      mib(form.memory.peak)};
+      mib(forward.payload)};
+  if (comparison.options.engine.nodes > 1) {
+    row.push_back(mib(forward.across_nodes));
+  }
+  row.push_back(mib(form.memory.saved));
+  row.push_back(mib(form.memory.peak));
   if (!form.errors.empty()) {
     const NamedError worst = worst_gradient(form.errors);
     row.push_back(fmt::format("{:.1e}", output_error(form)));
@@ -110,7 +111,7 @@ std::vector<std::string> cells(
 }
 
 void print_weight_gradients(const Comparison& comparison, std::FILE* stream) {
-  if (comparison.options.ranks == 1) return;
+  if (comparison.options.engine.ranks == 1) return;
   fmt::print(stream, "Weight gradients, once a step, MiB sent by a rank:");
   for (const FormFigures& form : comparison.forms) {
     fmt::print(
@@ -128,7 +129,8 @@ void print_weight_gradients(const Comparison& comparison, std::FILE* stream) {
 void print_ratio(const Comparison& comparison, std::FILE* stream) {
   const FormFigures* laga = find(comparison, "laga");
   const FormFigures* full = find(comparison, "explicit");
-  if (laga == nullptr || full == nullptr || comparison.options.ranks == 1) {
+  if (laga == nullptr || full == nullptr ||
+      comparison.options.engine.ranks == 1) {
     return;
   }
   const auto sent = [](const FormFigures& form) {
@@ -163,6 +165,7 @@ Json phase_json(const FormFigures& form, Phase phase) {
   return {
       {"bytes_sent", measured.sent},
       {"bytes_predicted", bytes_in(form.predicted, phase).sent},
+      {"bytes_sent_across_nodes", measured.across_nodes},
       {"payload_bytes", measured.payload},
       {"transfers", std::move(transfers)}};
 }
@@ -190,7 +193,10 @@ Json form_json(const Comparison& comparison, const FormFigures& form) {
         {"weight_gradients", form.memory.weight_gradients}}},
       {"relative_error", form.errors.empty() ? Json(nullptr) : errors},
       {"digest",
-       {{"output", form.output_digest}, {"gradients", form.gradients_digest}}}};
+       form.output_digest.empty() ? Json(nullptr)
+                                  : Json{
+                                        {"output", form.output_digest},
+                                        {"gradients", form.gradients_digest}}}};
 }
 
 } // namespace
@@ -200,6 +206,7 @@ PhaseBytes bytes_in(const std::vector<Transfer>& transfers, Phase phase) {
   for (const Transfer& transfer : transfers) {
     if (transfer.phase != phase) continue;
     bytes.sent += transfer.bytes_sent;
+    bytes.across_nodes += transfer.bytes_sent_across_nodes;
     bytes.payload += transfer.payload_bytes;
   }
   return bytes;
@@ -215,9 +222,12 @@ void print_table(const Comparison& comparison, std::FILE* stream) {
       {"sent by a rank, MiB", "forward"},
       {"sent by a rank, MiB", "backward"},
       {"sent by a rank, MiB", "=predicted"},
-      {"sent by a rank, MiB", "payload"},
-      {"memory, MiB", "saved"},
-      {"memory, MiB", "peak"}};
+      {"sent by a rank, MiB", "payload"}};
+  if (comparison.options.engine.nodes > 1) {
+    columns.push_back({"sent by a rank, MiB", "to other nodes"});
+  }
+  columns.push_back({"memory, MiB", "saved"});
+  columns.push_back({"memory, MiB", "peak"});
   if (comparison.options.reference) {
     columns.push_back({"relative error", "output"});
     columns.push_back({"relative error", "worst gradient"});
@@ -250,10 +260,11 @@ nlohmann::ordered_json json_document(const Comparison& comparison) {
       {"model", comparison.config.name},
       {"seq", o.seq},
       {"batch", o.batch},
-      {"ranks", o.ranks},
+      {"ranks", o.engine.ranks},
       {"dtype", name_of(o.dtype)},
       {"inner", o.inner},
-      {"comm", "threads"},
+      {"comm", o.engine.comm},
+      {"nodes", o.engine.nodes},
       {"seed", o.seed},
       {"repeat", o.repeat},
       {"causal", o.causal},

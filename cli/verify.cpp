@@ -1,3 +1,5 @@
+#include "cli/verify.h"
+
 #include "laga/core/check.h"
 #include "laga/core/parse.h"
 #include "laga/measure/verification.h"
@@ -17,13 +19,6 @@ namespace laga::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct VerifyOptions {
-  bool quick = false;
-  std::vector<int> ranks; // empty: each case's own
-  double deadline_s = 300;
-  std::string json;
-};
 
 // The worst of all runs of one form in one dtype.
 struct Summary {
@@ -136,16 +131,28 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "verify",
       "Judges every form against an fp64 reference over a matrix of small "
       "configurations:\noutput, input gradient and every parameter's gradient, "
-      "in fp64, fp32 and bf16.");
+      "in fp64, fp32 and bf16. With --reference: against files that other "
+      "implementations\nwrote.");
   auto options = std::make_shared<VerifyOptions>();
   auto ranks = std::make_shared<std::string>();
-  command->add_flag(
+  auto* quick = command->add_flag(
       "--quick", options->quick, "Two cases that show most mistakes");
+  command
+      ->add_option(
+          "--reference",
+          options->references,
+          "A safetensors file with weights, inputs and results of another "
+          "implementation\n(tests/reference writes such files); may be given "
+          "several times. Takes the\nmatrix's place")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all()
+      ->excludes(quick);
   command->add_option(
       "--ranks",
       *ranks,
       "Only these rank counts, such as 1,2,4,8 (default: all that a case "
-      "lists)");
+      "lists,\nor that a reference's heads and sequence allow)");
   command
       ->add_option(
           "--deadline",
@@ -157,7 +164,9 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "--json",
       options->json,
       "Every run into FILE, or - for stdout (the table then goes to stderr)");
-  command->footer("Example: laga verify --quick --ranks 1,4");
+  command->footer(
+      "Example: laga verify --quick --ranks 1,4\n"
+      "         laga verify --reference layer.safetensors --ranks 1,2,4");
   command->callback([options, ranks, &chosen] {
     chosen = [options, ranks] {
       if (!ranks->empty()) {
@@ -166,7 +175,8 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
               std::min<int64_t>(count, std::numeric_limits<int>::max())));
         }
       }
-      return verify_all(*options);
+      return options->references.empty() ? verify_all(*options)
+                                         : verify_references(*options);
     };
   });
 }

@@ -3,6 +3,7 @@
 #include "laga/attention/attention.h"
 #include "laga/attention/memory.h"
 #include "laga/attention/weight_gradients.h"
+#include "laga/comm/ghost/ghost.h"
 #include "laga/comm/threads/threads.h"
 #include "laga/core/check.h"
 #include "laga/measure/collect.h"
@@ -124,14 +125,16 @@ std::optional<LayerRun> run_on(
 }
 
 LayerRun run_on_threads(
-    const LayerTask& task, const LayerInputs& inputs, double deadline_s) {
+    const LayerTask& task,
+    const LayerInputs& inputs,
+    const ThreadRunOptions& options) {
   // Here as well as in each rank, so that the message comes once.
   check_shape(task.config, task.form, task.shape);
   const int threads = std::max(1, at::get_num_threads() / task.shape.ranks);
   // Shared, because a rank that run_ranks leaves behind may still write here.
   const auto result = std::make_shared<LayerRun>();
   run_ranks(
-      {task.shape.ranks, deadline_s, {}},
+      {task.shape.ranks, options.deadline_s, options.node_of},
       [result, task, inputs, threads](
           const std::shared_ptr<Communicator>& comm) {
         at::set_num_threads(threads);
@@ -139,6 +142,21 @@ LayerRun run_on_threads(
         if (layer) *result = std::move(*layer);
       });
   return std::move(*result);
+}
+
+LayerRun run_ghost(
+    const LayerTask& task, uint64_t seed, int rank, std::vector<int> node_of) {
+  check_shape(task.config, task.form, task.shape);
+  const RunShape& shape = task.shape;
+  const LayerInputs shard = make_inputs(
+      task.config, shape.local_seq(), shape.batch, shape.dtype, seed);
+  RankRun run =
+      run_rank(task, shard, make_ghost(rank, shape.ranks, std::move(node_of)));
+  LayerRun layer;
+  layer.transfers.push_back(std::move(run.transfers));
+  layer.memory.push_back(run.memory);
+  layer.seconds = run.seconds;
+  return layer;
 }
 
 } // namespace laga

@@ -71,7 +71,7 @@ RankRun run_rank(
     const LayerInputs& shard,
     const std::shared_ptr<Communicator>& comm);
 
-/// Of the whole group.
+/// Of the whole group; of a ghost, of that one rank, without results.
 struct LayerRun {
   NamedResults results; // "output", "grad.hidden_states", "grad." + parameter
   std::vector<std::vector<Transfer>> transfers; // by rank
@@ -89,8 +89,20 @@ std::optional<LayerRun> run_on(
     const LayerInputs& inputs,
     const std::shared_ptr<Communicator>& comm);
 
+struct ThreadRunOptions {
+  double deadline_s = 300;
+  std::vector<int> node_of = {}; // pretended layout; empty: one node
+};
+
 /// On rank threads of this process, the machine's cores shared out among them.
 LayerRun run_on_threads(
-    const LayerTask& task, const LayerInputs& inputs, double deadline_s = 300);
+    const LayerTask& task,
+    const LayerInputs& inputs,
+    const ThreadRunOptions& options = {});
+
+/// One rank alone, at full size: memory, bytes and time of its computing are
+/// those of a real run; there are no results.
+LayerRun run_ghost(
+    const LayerTask& task, uint64_t seed, int rank, std::vector<int> node_of);
 
 } // namespace laga

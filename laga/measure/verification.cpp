@@ -95,7 +95,7 @@ void verify(
           config, form, {a_case.seq, a_case.batch, count, dtype}, {}};
       task.options.causal = a_case.causal;
       task.options.positions = problem.positions;
-      const LayerRun run = run_on_threads(task, inputs, deadline_s);
+      const LayerRun run = run_on_threads(task, inputs, {deadline_s});
       Verdict verdict{
           a_case.name, dtype, std::string(form.name), count, 0, {}, {}};
       judge(relative_errors(config, run.results, exact), bounds, verdict);

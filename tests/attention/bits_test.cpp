@@ -18,7 +18,7 @@ LayerRun run(
     const char* form,
     const RunShape& shape,
     const LayerInputs& inputs) {
-  return run_on_threads({config, find_form(form), shape, {}}, inputs, 60);
+  return run_on_threads({config, find_form(form), shape, {}}, inputs, {60});
 }
 
 void expect_equal_bits(const NamedResults& a, const NamedResults& b) {

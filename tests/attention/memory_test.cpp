@@ -87,7 +87,7 @@ TEST(Memory, SavedIsExactlyTheNamedTensors) {
       for (const int ranks : {2, 4}) {
         const RunShape shape{32, 3, ranks, dtype};
         const LayerRun run =
-            run_on_threads({config, form, shape, {}}, inputs, 60);
+            run_on_threads({config, form, shape, {}}, inputs, {60});
         const int64_t expected =
             saved_numbers(config, form, shape) * size_of(dtype) +
             2 * shape.local_seq() * shape.batch * accumulator;
@@ -110,7 +110,7 @@ TEST(Memory, WeightGradientsTakeWhatWeightsTake) {
   const LayerInputs inputs = make_inputs(config, 32, 1, Dtype::kFp32, 0);
   for (const Form& form : kForms) {
     const LayerRun run = run_on_threads(
-        {config, form, {32, 1, 4, Dtype::kFp32}, {}}, inputs, 60);
+        {config, form, {32, 1, 4, Dtype::kFp32}, {}}, inputs, {60});
     for (const MemoryBytes& memory : run.memory) {
       EXPECT_EQ(memory.weights, numbers * 4) << form.name;
       EXPECT_EQ(memory.weight_gradients, numbers * 4) << form.name;
@@ -126,8 +126,8 @@ TEST(Memory, EagerPeaksAtThreeScoreBuffers) {
   const int64_t S = 512;
   const LayerInputs inputs = make_inputs(config, S, 1, Dtype::kBf16, 0);
   for (const Form& form : kForms) {
-    const LayerRun run =
-        run_on_threads({config, form, {S, 1, 4, Dtype::kBf16}, {}}, inputs, 60);
+    const LayerRun run = run_on_threads(
+        {config, form, {S, 1, 4, Dtype::kBf16}, {}}, inputs, {60});
     const double buffer = 2.0 * S * S * 2;
     const double buffers = static_cast<double>(run.memory[0].peak) / buffer;
     EXPECT_GE(buffers, 3.0) << form.name;

@@ -23,7 +23,7 @@ TEST_P(Transfers, MeasuredEqualPredictedOneByOneOnEveryRank) {
       const LayerInputs inputs = make_inputs(config, 120, 2, dtype, 0);
       for (const Form& form : kForms) {
         const LayerTask task{config, form, {120, 2, ranks, dtype}, {}};
-        const LayerRun run = run_on_threads(task, inputs, 60);
+        const LayerRun run = run_on_threads(task, inputs, {60});
         ASSERT_EQ(run.transfers.size(), static_cast<size_t>(ranks));
         for (int rank = 0; rank < ranks; ++rank) {
           const auto predicted =

@@ -24,22 +24,21 @@ def document(tmp_path_factory):
 
 
 def test_json_says_what_was_run(document):
-    forms = document.pop("forms")
-    assert [form["form"] for form in forms] == FORMS
-    assert document == {
+    assert [form["form"] for form in document["forms"]] == FORMS
+    assert document["model"].startswith("model")
+    assert {k: v for k, v in document.items() if k not in ("forms", "model")} == {
         "schema": 1,
-        "model": document["model"],
         "seq": 64,
         "batch": 2,
         "ranks": 4,
         "dtype": "fp64",
         "inner": "eager",
         "comm": "threads",
+        "nodes": 1,
         "seed": 0,
         "repeat": 1,
         "causal": True,
     }
-    document["forms"] = forms
 
 
 def test_json_bytes_are_whole_and_equal_the_prediction(document):
@@ -116,12 +115,44 @@ def test_without_a_reference_errors_are_null(tmp_path):
     assert json.loads(done.stdout)["forms"][0]["relative_error"] is None
 
 
+def forms_of(*arguments):
+    done = laga("compare", "--json", "-", *arguments)
+    assert done.returncode == 0, done.stderr
+    return {form["form"]: form for form in json.loads(done.stdout)["forms"]}
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_ghost_needs_and_sends_what_that_rank_does(tmp_path, rank):
+    arguments = ["--model", small_model(tmp_path), "--seq", "256", "--batch", "2"]
+    real = forms_of(*arguments)
+    ghost = forms_of(*arguments, "--comm", "ghost", "--ghost-rank", rank)
+    for name in FORMS:
+        # memory is equal on all ranks, which compare itself checks
+        assert ghost[name]["memory_bytes"] == real[name]["memory_bytes"]
+        for phase in ["forward", "backward"]:
+            assert ghost[name][phase] == real[name][phase]
+        assert ghost[name]["relative_error"] is None
+        assert ghost[name]["digest"] is None
+
+
+def test_pretended_nodes_count_bytes_across_them(tmp_path):
+    arguments = ["--model", small_model(tmp_path), "--seq", "64", "--dtype", "fp32"]
+    one, two = forms_of(*arguments), forms_of(*arguments, "--nodes", "2")
+    for name in FORMS:
+        assert one[name]["forward"]["bytes_sent_across_nodes"] == 0
+        forward = two[name]["forward"]
+        assert forward["bytes_sent"] == one[name]["forward"]["bytes_sent"]
+        # of three peers, two sit on the other node
+        assert forward["bytes_sent_across_nodes"] * 3 == forward["bytes_sent"] * 2
+        assert two[name]["digest"]["output"] == one[name]["digest"]["output"]
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
         (["--ranks", "3"], ["num_heads % ranks", "1, 2, 4, 8"]),
         (["--seq", "63"], ["seq % ranks", "Ranks that work"]),
-        (["--ranks", "0"], ["--ranks", "'0'"]),
+        (["--ranks", "0"], ["--ranks", "0 not in range"]),
         (["--seq", "-4"], ["--seq", "'-4'"]),
         (["--seq", "1e3"], ["--seq", "1e3"]),
         (["--seq", "99999999999999999999"], ["--seq"]),
@@ -131,6 +162,9 @@ def test_without_a_reference_errors_are_null(tmp_path):
         (["--seq", "1m"], ["GB", "--no-reference"]),
         (["--json", "/nowhere/at/all.json"], ["/nowhere/at/all.json"]),
         (["--deadline", "0"], ["--deadline"]),
+        (["--comm", "pigeons"], ["--comm", "pigeons"]),
+        (["--comm", "ghost", "--ghost-rank", "4"], ["--ghost-rank", "4 ranks"]),
+        (["--nodes", "3"], ["--nodes", "4 ranks, 3 nodes"]),
         (["--colour"], ["--colour"]),
     ],
 )
