@@ -1,5 +1,6 @@
 #include "cli/command.h"
 
+#include "laga/comm/mpi/mpi.h"
 #include "laga/core/check.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <limits>
 #include <new>
+#include <thread>
 
 namespace laga::cli {
 
@@ -30,8 +32,20 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+// All ranks make the same mistake of their caller's alike: rank 0 tells, and
+// the others leave it the time before their exit makes the launcher end it.
+// What else fails is a rank's own story, and the end of all.
 int failed(ExitCode code, const std::string& message) {
-  fmt::print(stderr, "laga: {}\n", message);
+  if (!launched_by_mpi()) {
+    fmt::print(stderr, "laga: {}\n", message);
+    return code;
+  }
+  if (code == kBadInput && launched_rank() != 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    return code;
+  }
+  fmt::print(stderr, "laga: rank {}: {}\n", launched_rank(), message);
+  if (code == kSystemFailed) mpi_abort(code);
   return code;
 }
 
@@ -39,7 +53,9 @@ int failed(ExitCode code, const std::string& message) {
 
 int guarded(const std::function<int()>& command) {
   try {
-    return command();
+    const int code = command();
+    mpi_finalize();
+    return code;
   } catch (const InvalidArgument& error) {
     return failed(kBadInput, error.what());
   } catch (const std::bad_alloc&) {

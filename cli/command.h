@@ -13,6 +13,8 @@ enum ExitCode { kOk = 0, kCheckFailed = 1, kBadInput = 2, kSystemFailed = 3 };
 
 /// Adds a subcommand to the program; it returns an ExitCode.
 void add_compare(CLI::App& program, std::function<int()>& chosen);
+void add_bench(CLI::App& program, std::function<int()>& chosen);
+void add_info(CLI::App& program, std::function<int()>& chosen);
 void add_verify(CLI::App& program, std::function<int()>& chosen);
 
 /// Runs a command and turns what it throws into one line on stderr and a code.

@@ -2,6 +2,7 @@
 
 #include "laga/attention/dtype.h"
 #include "laga/attention/inner/inner.h"
+#include "laga/attention/weights_file.h"
 #include "laga/core/check.h"
 #include "laga/core/parse.h"
 #include "laga/reference/mla.h"
@@ -48,6 +49,9 @@ void check_options(
     check_shape(config, find_form(form), shape_of(options));
   }
   find_inner(options.inner);
+  LAGA_CHECK(
+      options.weights.empty() || !ghost,
+      "--weights make no difference to a ghost: leave them out");
   std::string advice =
       "Eager scores grow with batch x heads x sequence^2: shorten --seq";
   if (options.reference) {
@@ -101,15 +105,24 @@ bool all_fine(const std::vector<FormFigures>& forms) {
 int compare(CompareOptions options) {
   const MlaConfig config = load_config(options.model);
   const Engine engine(options.engine);
+  options.engine.ranks = engine.ranks();
+  options.engine.comm = engine.comm();
   options.reference = options.reference && engine.has_results();
   check_options(options, config, !engine.has_results());
   JsonOutput json(engine.reports() ? options.json : "");
   const auto form_count = static_cast<int>(options.forms.size());
-  Progress progress(form_count + (options.reference ? 2 : 1));
+  Progress progress(form_count + (options.reference ? 2 : 1), engine.reports());
 
-  progress.step(fmt::format("weights and inputs (seed {})", options.seed));
-  const std::optional<LayerInputs> inputs =
+  progress.step(fmt::format(
+      "{} and inputs (seed {})",
+      options.weights.empty() ? "weights" : options.weights,
+      options.seed));
+  std::optional<LayerInputs> inputs =
       engine.make_inputs(config, shape_of(options), options.seed);
+  if (inputs && !options.weights.empty()) {
+    inputs->weights =
+        load_weights(config, options.weights, options.dtype, options.layer);
+  }
   std::vector<LayerRun> runs;
   for (const std::string& form : options.forms) {
     progress.step(fmt::format(
@@ -127,13 +140,13 @@ int compare(CompareOptions options) {
     progress.step("reference: one rank, plain autograd");
     reference = reference_results(options, config, *inputs);
   }
-  Comparison comparison{options, engine.description(), config, {}};
+  const std::vector<int>& node_of = runs[0].node_of;
+  const int nodes = 1 + *std::max_element(node_of.begin(), node_of.end());
+  Comparison comparison{options, engine.description(), nodes, config, {}};
   for (size_t i = 0; i < runs.size(); ++i) {
     comparison.forms.push_back(judged(
         task_of(options, config, options.forms[i]),
         std::move(runs[i]),
-        engine.first_rank(),
-        engine.node_of(),
         reference));
   }
   print_table(comparison, json.table_stream());
@@ -215,6 +228,15 @@ void add_options(CLI::App& command, Typed& typed) {
       ->check(CLI::Range(1, 1000));
   command.add_option("--seed", options.seed, "Of weights and inputs")
       ->capture_default_str();
+  command.add_option(
+      "--weights",
+      options.weights,
+      "Weights from a safetensors file, an index of several or their folder, "
+      "under Hugging Face's names (default: drawn from the seed)");
+  command.add_option(
+      "--layer",
+      options.layer,
+      "Which layer of --weights, where the file has several");
   command.add_flag("--full", typed.full, "Full attention instead of causal");
   command.add_flag(
       "--no-reference",

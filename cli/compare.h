@@ -24,6 +24,8 @@ struct CompareOptions {
   uint64_t seed = 0;
   bool causal = true;
   bool reference = true;
+  std::string weights; // a safetensors file, its index or folder; "": drawn
+  std::string layer;   // which of the file's; "": the only one
   EngineOptions engine;
   std::string json;
 };
@@ -44,6 +46,7 @@ struct FormFigures {
 struct Comparison {
   CompareOptions options;
   std::string ranks_are; // "threads, 2 cores"
+  int nodes;             // that the ranks sit on
   MlaConfig config;
   std::vector<FormFigures> forms;
 };
@@ -59,8 +62,6 @@ double gross_error_limit(Dtype dtype);
 FormFigures judged(
     const LayerTask& task,
     LayerRun run,
-    int first_rank,
-    const std::vector<int>& node_of,
     const std::optional<NamedResults>& reference);
 
 /// Bytes of one phase, summed over its transfers.

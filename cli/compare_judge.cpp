@@ -11,15 +11,11 @@ namespace laga::cli {
 namespace {
 
 void check_transfers(
-    const LayerTask& task,
-    const LayerRun& run,
-    int first_rank,
-    const std::vector<int>& node_of,
-    FormFigures& figures) {
+    const LayerTask& task, const LayerRun& run, FormFigures& figures) {
   for (size_t i = 0; i < run.transfers.size(); ++i) {
-    const int rank = first_rank + static_cast<int>(i);
-    const auto predicted =
-        predict_transfers(task.config, task.form, task.shape, {rank, node_of});
+    const int rank = run.first_rank + static_cast<int>(i);
+    const auto predicted = predict_transfers(
+        task.config, task.form, task.shape, {rank, run.node_of});
     for (const std::string& line : differences(predicted, run.transfers[i])) {
       figures.failures.push_back(fmt::format("rank {}: {}", rank, line));
     }
@@ -70,8 +66,6 @@ double gross_error_limit(Dtype dtype) {
 FormFigures judged(
     const LayerTask& task,
     LayerRun run,
-    int first_rank,
-    const std::vector<int>& node_of,
     const std::optional<NamedResults>& reference) {
   FormFigures figures;
   figures.form = task.form.name;
@@ -79,7 +73,7 @@ FormFigures judged(
   figures.memory = run.memory[0];
   figures.measured = run.transfers[0];
   figures.failures = run.disagreements;
-  check_transfers(task, run, first_rank, node_of, figures);
+  check_transfers(task, run, figures);
   check_memory_is_equal(run, figures);
   if (reference) check_errors(task, run.results, *reference, figures);
   if (!run.results.empty()) {

@@ -96,7 +96,7 @@ std::vector<std::string> cells(
       mib(backward.sent),
       predicted ? "yes" : "NO",
       mib(forward.payload)};
-  if (comparison.options.engine.nodes > 1) {
+  if (comparison.nodes > 1) {
     row.push_back(mib(forward.across_nodes));
   }
   row.push_back(mib(form.memory.saved));
@@ -223,7 +223,7 @@ void print_table(const Comparison& comparison, std::FILE* stream) {
       {"sent by a rank, MiB", "backward"},
       {"sent by a rank, MiB", "=predicted"},
       {"sent by a rank, MiB", "payload"}};
-  if (comparison.options.engine.nodes > 1) {
+  if (comparison.nodes > 1) {
     columns.push_back({"sent by a rank, MiB", "to other nodes"});
   }
   columns.push_back({"memory, MiB", "saved"});
@@ -264,8 +264,9 @@ nlohmann::ordered_json json_document(const Comparison& comparison) {
       {"dtype", name_of(o.dtype)},
       {"inner", o.inner},
       {"comm", o.engine.comm},
-      {"nodes", o.engine.nodes},
+      {"nodes", comparison.nodes},
       {"seed", o.seed},
+      {"weights", o.weights.empty() ? Json(nullptr) : Json(o.weights)},
       {"repeat", o.repeat},
       {"causal", o.causal},
       {"forms", std::move(forms)}};

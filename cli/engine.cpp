@@ -1,9 +1,14 @@
 #include "cli/engine.h"
 
+#include "laga/comm/mpi/mpi.h"
+#include "laga/comm/threads/threads.h"
 #include "laga/core/check.h"
+
+#include <ATen/Parallel.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -14,7 +19,7 @@ namespace {
 // Ranks 0 ... k-1 on node 0, the next k on node 1, and so on.
 std::vector<int> equal_nodes(int ranks, int nodes) {
   LAGA_CHECK(
-      nodes >= 1 && ranks % nodes == 0,
+      ranks % nodes == 0,
       "--nodes must divide --ranks (",
       ranks,
       " ranks, ",
@@ -27,27 +32,67 @@ std::vector<int> equal_nodes(int ranks, int nodes) {
   return node_of;
 }
 
+// Ranks on this rank's host share its cores.
+void share_cores(const Communicator& world) {
+  int here = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    here += world.node_of(rank) == world.node_of(world.rank()) ? 1 : 0;
+  }
+  at::set_num_threads(std::max(1, at::get_num_threads() / here));
+}
+
+int launched_ranks(const EngineOptions& options) {
+  const int ranks = mpi_world({options.deadline_s})->size();
+  LAGA_CHECK(
+      options.ranks == 0 || options.ranks == ranks,
+      "--ranks is what the launcher started (",
+      options.ranks,
+      " vs ",
+      ranks,
+      ")");
+  return ranks;
+}
+
 } // namespace
 
 Engine::Engine(EngineOptions options) : options_(std::move(options)) {
+  if (options_.comm.empty()) {
+    options_.comm = launched_by_mpi() ? "mpi" : "threads";
+  }
+  const std::string& comm = options_.comm;
   LAGA_CHECK(
-      options_.comm == "threads" || options_.comm == "ghost",
-      "--comm is threads or ghost (got '",
-      options_.comm,
+      comm == "threads" || comm == "mpi" || comm == "ghost",
+      "--comm is threads, mpi or ghost (got '",
+      comm,
       "')");
   LAGA_CHECK(
-      options_.comm == "ghost" || options_.ranks <= 1024,
+      (comm == "mpi") == launched_by_mpi(),
+      "--comm ",
+      comm,
+      launched_by_mpi() ? " under an MPI launcher: leave --comm out"
+                        : " needs an MPI launcher: tools/laga-mpi N ...");
+  if (comm == "mpi") options_.ranks = launched_ranks(options_);
+  if (options_.ranks == 0) options_.ranks = 4;
+  LAGA_CHECK(
+      comm != "threads" || options_.ranks <= 1024,
       "--ranks: at most 1024 threads (got ",
       options_.ranks,
       ")");
   LAGA_CHECK(
-      options_.ghost_rank >= 0 && options_.ghost_rank < options_.ranks,
+      options_.ghost_rank < options_.ranks,
       "--ghost-rank ",
       options_.ghost_rank,
       " of ",
       options_.ranks,
       " ranks");
-  node_of_ = equal_nodes(options_.ranks, options_.nodes);
+  if (options_.nodes > 0) {
+    node_of_ = equal_nodes(options_.ranks, options_.nodes);
+  }
+  if (comm == "mpi") {
+    world_ =
+        mpi_world({.deadline_s = options_.deadline_s, .node_of = node_of_});
+    share_cores(*world_);
+  }
 }
 
 std::string Engine::description() const {
@@ -55,7 +100,7 @@ std::string Engine::description() const {
   if (options_.comm == "ghost") {
     return fmt::format("rank {} alone on {} cores", options_.ghost_rank, cores);
   }
-  return fmt::format("threads, {} cores", cores);
+  return fmt::format("{}, {} cores", options_.comm, cores);
 }
 
 std::optional<LayerInputs> Engine::make_inputs(
@@ -71,28 +116,49 @@ std::optional<LayerRun> Engine::run(
   if (options_.comm == "ghost") {
     return run_ghost(task, seed, options_.ghost_rank, node_of_);
   }
-  return run_on_threads(task, *inputs, {options_.deadline_s, node_of_});
+  if (options_.comm == "threads") {
+    return run_on_threads(task, *inputs, {options_.deadline_s, node_of_});
+  }
+  if (task.shape.ranks == world_->size()) return run_on(task, *inputs, world_);
+  // The first ranks as a world of their own; the rest meets them at the next
+  // collective.
+  const bool takes_part = world_->rank() < task.shape.ranks;
+  const auto part = world_->split(takes_part ? 0 : 1, "world");
+  if (!takes_part) return std::nullopt;
+  return run_on(task, *inputs, part);
+}
+
+void Engine::on_each_rank(
+    const std::function<void(const std::shared_ptr<Communicator>&)>& body)
+    const {
+  if (world_) {
+    body(world_);
+  } else {
+    run_ranks({options_.ranks, options_.deadline_s, node_of_}, body);
+  }
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& options) {
+  command.add_option(
+      "--comm",
+      options.comm,
+      "What ranks are: threads of this process; mpi: processes under its "
+      "launcher (tools/laga-mpi), where it is the default; ghost: one rank "
+      "alone (bytes, memory and time, no results)");
   command
       .add_option(
-          "--comm",
-          options.comm,
-          "threads: ranks are threads of this process; ghost: one rank alone "
-          "(bytes, memory and time, no results)")
-      ->capture_default_str();
-  command
-      .add_option("--ranks", options.ranks, "Ranks the sequence is split over")
-      ->capture_default_str()
+          "--ranks",
+          options.ranks,
+          "Ranks the sequence is split over (default 4; under a launcher, what "
+          "it started)")
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option(
           "--nodes",
           options.nodes,
           "Pretend that the ranks sit on so many nodes: counts bytes across "
-          "them, and sums node by node")
-      ->capture_default_str()
+          "them, and sums node by node (default: 1; under a launcher, the "
+          "hosts)")
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option("--ghost-rank", options.ghost_rank, "Which rank the ghost is")

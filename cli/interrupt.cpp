@@ -16,8 +16,10 @@ char unfinished_file[4096];
 
 void leave(int signal) {
   if (unfinished_file[0] != '\0') unlink(unfinished_file);
+  // SIGTERM comes from a launcher or a script, which knows what it does.
   constexpr char kMessage[] = "\nlaga: interrupted\n";
-  if (write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1) < 0) {
+  if (signal == SIGINT &&
+      write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1) < 0) {
     // Nobody is listening; the exit code says it as well.
   }
   _exit(128 + signal);

@@ -7,6 +7,7 @@
 namespace laga::cli {
 
 void Progress::step(const std::string& what) {
+  if (!speaks_) return;
   const std::chrono::duration<double> elapsed =
       std::chrono::steady_clock::now() - start_;
   fmt::print(

@@ -8,13 +8,16 @@ namespace laga::cli {
 
 class Progress {
  public:
-  explicit Progress(int steps) : steps_(steps) {}
+  /// `speaks`: false in processes that do not report.
+  explicit Progress(int steps, bool speaks = true)
+      : steps_(steps), speaks_(speaks) {}
 
   /// Says what begins now, and how long all has taken.
   void step(const std::string& what);
 
  private:
   int steps_;
+  bool speaks_;
   int begun_ = 0;
   std::chrono::steady_clock::time_point start_ =
       std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "cli/command.h"
+#include "cli/engine.h"
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -87,10 +88,32 @@ void print_table(const Summaries& summaries, std::FILE* stream) {
   table.print(stream);
 }
 
-int verify_all(const VerifyOptions& options) {
+// Under a launcher there are no more ranks than it started.
+std::vector<int> ranks_to_run(
+    const std::vector<int>& asked_for, const Engine& engine) {
+  if (engine.comm() != "mpi") return asked_for;
+  std::vector<int> ranks;
+  for (int count = 1; count <= engine.ranks(); ++count) {
+    const bool wanted =
+        asked_for.empty() ||
+        std::find(asked_for.begin(), asked_for.end(), count) != asked_for.end();
+    if (wanted) ranks.push_back(count);
+  }
+  LAGA_CHECK(
+      !ranks.empty(),
+      "--ranks: none of them fits the ",
+      engine.ranks(),
+      " ranks that the launcher started");
+  return ranks;
+}
+
+int verify_all(
+    const VerifyOptions& options,
+    const std::vector<int>& ranks,
+    const Engine& engine) {
   const std::vector<VerifyCase> cases = verify_cases(options.quick);
   JsonOutput json(options.json);
-  Progress progress(static_cast<int>(cases.size()));
+  Progress progress(static_cast<int>(cases.size()), engine.reports());
   Summaries summaries;
   Json runs = Json::array();
   int total = 0, failed = 0;
@@ -98,11 +121,7 @@ int verify_all(const VerifyOptions& options) {
     progress.step(a_case.name);
     for (const Dtype dtype : {Dtype::kFp64, Dtype::kFp32, Dtype::kBf16}) {
       verify(
-          a_case,
-          dtype,
-          options.ranks,
-          options.deadline_s,
-          [&](const Verdict& verdict) {
+          a_case, dtype, ranks, engine.runner(), [&](const Verdict& verdict) {
             add(verdict, summaries);
             print_failures(verdict);
             runs.push_back(to_json(verdict));
@@ -111,6 +130,7 @@ int verify_all(const VerifyOptions& options) {
           });
     }
   }
+  if (!engine.reports()) return kOk;
   LAGA_CHECK_GT(total, 0, "--ranks leaves no run: no case has such a count");
   print_table(summaries, json.table_stream());
   fmt::print(
@@ -131,8 +151,8 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "verify",
       "Judges every form against an fp64 reference over a matrix of small "
       "configurations:\noutput, input gradient and every parameter's gradient, "
-      "in fp64, fp32 and bf16. With --reference: against files that other "
-      "implementations\nwrote.");
+      "in fp64, fp32 and bf16.\nWith --reference: against files that other "
+      "implementations wrote.");
   auto options = std::make_shared<VerifyOptions>();
   auto ranks = std::make_shared<std::string>();
   auto* quick = command->add_flag(
@@ -175,8 +195,12 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
               std::min<int64_t>(count, std::numeric_limits<int>::max())));
         }
       }
-      return options->references.empty() ? verify_all(*options)
-                                         : verify_references(*options);
+      EngineOptions of_engine;
+      of_engine.deadline_s = options->deadline_s;
+      const Engine engine(of_engine);
+      const auto run =
+          options->references.empty() ? verify_all : verify_references;
+      return run(*options, ranks_to_run(options->ranks, engine), engine);
     };
   });
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/engine.h"
+
 namespace laga::cli {
 
 struct VerifyOptions {
@@ -14,8 +16,11 @@ struct VerifyOptions {
   std::string json;
 };
 
-/// Judges every form against files that other implementations wrote. Returns an
-/// ExitCode.
-int verify_references(const VerifyOptions& options);
+/// Judges every form against files that other implementations wrote, over those
+/// of `ranks` (empty: all) that each file allows. Returns an ExitCode.
+int verify_references(
+    const VerifyOptions& options,
+    const std::vector<int>& ranks,
+    const Engine& engine);
 
 } // namespace laga::cli

@@ -51,27 +51,29 @@ void print_failures(
 }
 
 ReferenceRuns run_reference(
-    const VerifyOptions& options, const std::string& path, Progress& progress) {
-  progress.step(path);
+    const std::string& path,
+    const std::vector<int>& ranks,
+    const Engine& engine) {
   ReferenceRuns reference{path, read_foreign_case(path), {}, {}};
   const ForeignCase& a_case = reference.a_case;
   check_scores_fit(a_case);
   reference.limits = foreign_limits(a_case);
-  print_failures(a_case.name, reference.limits.failures);
+  if (engine.reports()) {
+    print_failures(a_case.name, reference.limits.failures);
+  }
   verify_foreign(
       a_case,
       reference.limits,
-      options.ranks,
-      options.deadline_s,
+      ranks,
+      engine.runner(),
       [&](const Verdict& run) {
         print_failures(
             fmt::format("{} {} P={}", run.case_name, run.form, run.ranks),
             run.failures);
         reference.runs.push_back(run);
       });
-  LAGA_CHECK_GT(
-      reference.runs.size(),
-      size_t{0},
+  LAGA_CHECK(
+      !engine.reports() || !reference.runs.empty(),
       "--ranks leaves no run of ",
       path,
       ": a count must divide its ",
@@ -105,8 +107,8 @@ Json to_json(const ReferenceRuns& reference) {
       {"batch", a_case.batch},
       {"cos_sin_difference", limits.table_difference},
       {"softmax_scale_difference", limits.scale_difference},
-      {"output_limit", limits.output},
-      {"gradient_limit", limits.gradient},
+      {"output_limit", limits.errors.output},
+      {"gradient_limit", limits.errors.gradient},
       {"limit_reason", limits.reason},
       {"failures", limits.failures},
       {"runs", runs}};
@@ -130,8 +132,8 @@ void print_heading(const ReferenceRuns& reference, std::FILE* stream) {
       a_case.config.num_heads,
       limits.table_difference,
       limits.scale_difference,
-      limits.output,
-      limits.gradient,
+      limits.errors.output,
+      limits.errors.gradient,
       limits.reason);
 }
 
@@ -157,14 +159,20 @@ void print_table(const ReferenceRuns& reference, std::FILE* stream) {
 
 } // namespace
 
-int verify_references(const VerifyOptions& options) {
+int verify_references(
+    const VerifyOptions& options,
+    const std::vector<int>& ranks,
+    const Engine& engine) {
   JsonOutput json(options.json);
-  Progress progress(static_cast<int>(options.references.size()));
+  Progress progress(
+      static_cast<int>(options.references.size()), engine.reports());
   Json references = Json::array();
   size_t runs = 0;
   int failed = 0;
   for (const std::string& path : options.references) {
-    const ReferenceRuns reference = run_reference(options, path, progress);
+    progress.step(path);
+    const ReferenceRuns reference = run_reference(path, ranks, engine);
+    if (!engine.reports()) continue;
     print_heading(reference, json.table_stream());
     print_table(reference, json.table_stream());
     fmt::print(json.table_stream(), "\n");
@@ -172,6 +180,7 @@ int verify_references(const VerifyOptions& options) {
     runs += reference.runs.size();
     failed += reference.failed() ? 1 : 0;
   }
+  if (!engine.reports()) return kOk;
   fmt::print(
       json.table_stream(),
       "{} files, {} runs, {} files failed\n",

@@ -65,7 +65,7 @@ function(laga_python_tests folder)
     COMMAND sh -c "test -x .venv/bin/python || exit 5; exec .venv/bin/python -m pytest -q '${folder}'")
   # Two processors: these tests start the program, and it starts threads.
   set_tests_properties(pytest PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 5 PROCESSORS 2
-    ENVIRONMENT "LAGA_PROGRAM=$<TARGET_FILE:laga>;PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "LAGA_PROGRAM=$<TARGET_FILE:laga>;PYTHONDONTWRITEBYTECODE=1;OMP_WAIT_POLICY=passive")
 endfunction()
 
 # laga_benchmark(NAME SOURCES... LINK libraries): one Google Benchmark program

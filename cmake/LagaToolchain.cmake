@@ -76,6 +76,26 @@ add_library(laga_fmt INTERFACE)
 target_compile_definitions(laga_fmt INTERFACE FMT_HEADER_ONLY)
 target_include_directories(laga_fmt SYSTEM INTERFACE ${LAGA_FMT_INCLUDE_DIR})
 
+# MPI through its C interface: mpi.h's old C++ classes stay out. CMake looks for
+# it with a C compiler.
+if(NOT DEFINED LAGA_MPI OR LAGA_MPI)
+  enable_language(C)
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+option(LAGA_MPI "Build the MPI backend; default: where MPI is found" ${MPI_C_FOUND})
+if(LAGA_MPI)
+  if(NOT MPI_C_FOUND)
+    message(FATAL_ERROR "LAGA_MPI=ON, but no MPI was found (Debian: libopenmpi-dev, "
+      "openmpi-bin). -DLAGA_MPI=OFF builds without it.")
+  endif()
+  message(STATUS "MPI: ${MPI_C_LIBRARIES}")
+  add_library(laga_mpi INTERFACE)
+  target_link_libraries(laga_mpi INTERFACE MPI::MPI_C)
+  target_compile_definitions(laga_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+else()
+  message(STATUS "MPI: none, ranks run as threads only")
+endif()
+
 if(LAGA_TORCH)
   find_package(CLI11 2.1 REQUIRED)
   include(LagaTorch)

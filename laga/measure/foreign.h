@@ -36,11 +36,10 @@ struct ForeignCase {
 /// is missing, damaged, of another shape or dtype, or not of this format.
 ForeignCase read_foreign_case(const std::string& path);
 
-/// What their constants say about the errors to expect.
+/// What their constants allow the errors to be.
 struct ForeignLimits {
-  double output = 0;
-  double gradient = 0;
-  std::string reason; // in words, for people
+  ErrorLimits errors{0, 0};
+  std::string reason; // of the limits, in words
   /// max |theirs - ours| of cos and sin, relative to their amplitude.
   double table_difference = 0;
   double scale_difference = 0; // of the softmax scale, relative
@@ -48,9 +47,11 @@ struct ForeignLimits {
   std::vector<std::string> failures;
 };
 
-/// fp64: 1e-11, and where cos and sin differ by what computing them in fp32
-/// explains, up to 1e-7. fp32 and bf16: what the plain computation in that
-/// dtype is off.
+/// Compares cos, sin, the softmax scale and eps with ours. The limit in fp64 is
+/// 1e-11, and where cos and sin differ by what computing them in fp32 explains,
+/// it follows from that difference, 1e-7 at most. In fp32 and bf16 it is four
+/// times what the plain computation in that dtype is off, and what a less exact
+/// table adds.
 ForeignLimits foreign_limits(const ForeignCase& a_case);
 
 /// Runs all forms over those rank counts that they can use and `ranks` lists
@@ -60,7 +61,7 @@ void verify_foreign(
     const ForeignCase& a_case,
     const ForeignLimits& limits,
     const std::vector<int>& ranks,
-    double deadline_s,
+    const Runner& run,
     const std::function<void(const Verdict&)>& report);
 
 } // namespace laga

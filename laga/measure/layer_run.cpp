@@ -80,6 +80,14 @@ void keep_fastest(RankRun& run, RankRun next) {
   run = std::move(next);
 }
 
+std::vector<int> nodes_of(const Communicator& comm) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    nodes.push_back(comm.node_of(rank));
+  }
+  return nodes;
+}
+
 } // namespace
 
 LayerInputs make_inputs(
@@ -120,8 +128,10 @@ std::optional<LayerRun> run_on(
     const LayerInputs& inputs,
     const std::shared_ptr<Communicator>& comm) {
   check_shape(task.config, task.form, task.shape);
-  return collect(
+  std::optional<LayerRun> layer = collect(
       run_rank(task, shard_of(inputs, task.shape, comm->rank()), comm), *comm);
+  if (layer) layer->node_of = nodes_of(*comm);
+  return layer;
 }
 
 LayerRun run_on_threads(
@@ -150,12 +160,14 @@ LayerRun run_ghost(
   const RunShape& shape = task.shape;
   const LayerInputs shard = make_inputs(
       task.config, shape.local_seq(), shape.batch, shape.dtype, seed);
-  RankRun run =
-      run_rank(task, shard, make_ghost(rank, shape.ranks, std::move(node_of)));
+  const auto ghost = make_ghost(rank, shape.ranks, std::move(node_of));
+  RankRun run = run_rank(task, shard, ghost);
   LayerRun layer;
   layer.transfers.push_back(std::move(run.transfers));
   layer.memory.push_back(run.memory);
   layer.seconds = run.seconds;
+  layer.first_rank = rank;
+  layer.node_of = nodes_of(*ghost);
   return layer;
 }
 

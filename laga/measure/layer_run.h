@@ -6,6 +6,7 @@
 #include "laga/attention/weights.h"
 #include "laga/measure/errors.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -77,6 +78,8 @@ struct LayerRun {
   std::vector<std::vector<Transfer>> transfers; // by rank
   std::vector<MemoryBytes> memory;              // by rank
   PhaseSeconds seconds;                         // the largest over ranks
+  int first_rank = 0;       // whose figures come first: a ghost's rank
+  std::vector<int> node_of; // of all ranks of the group
   /// Weight gradients that are not equal to the bit on all ranks, in words;
   /// empty when all is well.
   std::vector<std::string> disagreements;
@@ -88,6 +91,11 @@ std::optional<LayerRun> run_on(
     const LayerTask& task,
     const LayerInputs& inputs,
     const std::shared_ptr<Communicator>& comm);
+
+/// Runs a task over some group: run_on with a communicator, run_on_threads, ...
+/// Nothing comes back where another process reports.
+using Runner = std::function<std::optional<LayerRun>(
+    const LayerTask& task, const LayerInputs& inputs)>;
 
 struct ThreadRunOptions {
   double deadline_s = 300;

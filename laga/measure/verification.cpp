@@ -10,6 +10,7 @@
 #include <ATen/ops/arange.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace laga {
 
@@ -22,14 +23,9 @@ at::Tensor positions_of(const VerifyCase& a_case) {
          at::arange(a_case.batch, at::kLong) * a_case.position_shift;
 }
 
-struct Limits {
-  double output;
-  double gradient;
-};
-
 // What the plain computation in `dtype` may be off, doubled: another order of
 // the same roundings, not another algorithm.
-Limits limits(
+ErrorLimits limits(
     const MlaConfig& config,
     Dtype dtype,
     const reference::Problem& problem,
@@ -43,30 +39,49 @@ Limits limits(
   return {2 * output, 2 * worst_gradient(errors).relative};
 }
 
-void judge(
-    const std::vector<NamedError>& errors,
-    const Limits& limits,
-    Verdict& verdict) {
+} // namespace
+
+Verdict judged(
+    std::string case_name,
+    const LayerTask& task,
+    const LayerRun& run,
+    const NamedResults& exact,
+    const ErrorLimits& limits) {
+  Verdict verdict{
+      std::move(case_name),
+      task.shape.dtype,
+      std::string(task.form.name),
+      task.shape.ranks,
+      0,
+      {},
+      run.disagreements};
+  const auto errors = relative_errors(task.config, run.results, exact);
   verdict.worst_gradient = worst_gradient(errors);
   for (const NamedError& error : errors) {
     const bool output = error.name == "output";
     if (output) verdict.output_error = error.relative;
     const double limit = output ? limits.output : limits.gradient;
     // Not `>`: an error that is not a number fails too.
-    if (!(error.relative <= limit)) {
-      verdict.failures.push_back(detail::concat(
-          error.name, ": relative error ", error.relative, ", limit ", limit));
+    if (error.relative <= limit) continue;
+    verdict.failures.push_back(detail::concat(
+        error.name, ": relative error ", error.relative, ", limit ", limit));
+  }
+  for (size_t i = 0; i < run.transfers.size(); ++i) {
+    const int rank = run.first_rank + static_cast<int>(i);
+    const auto predicted = predict_transfers(
+        task.config, task.form, task.shape, {rank, run.node_of});
+    for (const std::string& line : differences(predicted, run.transfers[i])) {
+      verdict.failures.push_back(detail::concat("rank ", rank, ": ", line));
     }
   }
+  return verdict;
 }
-
-} // namespace
 
 void verify(
     const VerifyCase& a_case,
     Dtype dtype,
     const std::vector<int>& ranks,
-    double deadline_s,
+    const Runner& run,
     const std::function<void(const Verdict&)>& report) {
   const MlaConfig& config = a_case.config;
   const LayerInputs inputs =
@@ -83,7 +98,7 @@ void verify(
   }
   const NamedResults exact =
       reference::solve(reference::converted(problem, at::kDouble));
-  const Limits bounds = limits(config, dtype, problem, exact);
+  const ErrorLimits bounds = limits(config, dtype, problem, exact);
 
   for (const Form& form : kForms) {
     for (const int count : a_case.ranks) {
@@ -95,21 +110,8 @@ void verify(
           config, form, {a_case.seq, a_case.batch, count, dtype}, {}};
       task.options.causal = a_case.causal;
       task.options.positions = problem.positions;
-      const LayerRun run = run_on_threads(task, inputs, {deadline_s});
-      Verdict verdict{
-          a_case.name, dtype, std::string(form.name), count, 0, {}, {}};
-      judge(relative_errors(config, run.results, exact), bounds, verdict);
-      for (const std::string& line : run.disagreements) {
-        verdict.failures.push_back(line);
-      }
-      for (int rank = 0; rank < count; ++rank) {
-        for (const std::string& line : differences(
-                 predict_transfers(config, form, task.shape, {rank, {}}),
-                 run.transfers[rank])) {
-          verdict.failures.push_back(detail::concat("rank ", rank, ": ", line));
-        }
-      }
-      report(verdict);
+      const std::optional<LayerRun> done = run(task, inputs);
+      if (done) report(judged(a_case.name, task, *done, exact, bounds));
     }
   }
 }

@@ -5,7 +5,7 @@
 #include "laga/core/config.h"
 #include "laga/core/dtype.h"
 #include "laga/core/form.h"
-#include "laga/measure/errors.h"
+#include "laga/measure/layer_run.h"
 
 #include <functional>
 #include <string>
@@ -37,6 +37,21 @@ struct Verdict {
   std::vector<std::string> failures; // each names a tensor or a transfer
 };
 
+/// Relative errors that are still rounding.
+struct ErrorLimits {
+  double output;
+  double gradient;
+};
+
+/// Judges a run's results against `exact`, its weight gradients for being equal
+/// on all ranks, and its transfers against the prediction.
+Verdict judged(
+    std::string case_name,
+    const LayerTask& task,
+    const LayerRun& run,
+    const NamedResults& exact,
+    const ErrorLimits& limits);
+
 /// Runs all forms of one case in one dtype over those of its rank counts that
 /// `ranks` lists (empty: all), and reports each run. The limits: 1e-12 in
 /// fp64, some thousand roundings; in fp32 and bf16 twice the error that the
@@ -46,7 +61,7 @@ void verify(
     const VerifyCase& a_case,
     Dtype dtype,
     const std::vector<int>& ranks,
-    double deadline_s,
+    const Runner& run,
     const std::function<void(const Verdict&)>& report);
 
 } // namespace laga

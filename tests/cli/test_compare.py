@@ -4,7 +4,6 @@ import subprocess
 import time
 
 import pytest
-
 from support import PROGRAM, laga, small_model
 
 FORMS = ["explicit", "explicit-compact", "absorbed", "laga"]
@@ -36,6 +35,7 @@ def test_json_says_what_was_run(document):
         "comm": "threads",
         "nodes": 1,
         "seed": 0,
+        "weights": None,
         "repeat": 1,
         "causal": True,
     }

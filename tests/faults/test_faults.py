@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
