@@ -3,7 +3,8 @@
 # about what is there.
 #   packages  compilers and libraries from Debian
 #   torch     libtorch: the torch wheel in .venv (not with LAGA_TORCH_PREFIX)
-#   test      Python packages of the tests, in .venv
+#   test      Python packages of the tests, in .venv; among them transformers
+#             and Megatron-Core, whose results the forms are compared with
 #   lint      clang-format and clang-tidy from Debian, ruff in .venv
 # PYTHON chooses the Python that makes .venv. Exit 2: the user has to do
 # something, and the last lines say what.
@@ -115,6 +116,10 @@ install_torch() {
   pip_install "$1"
 }
 install_test() { xargs_lines pip_install "$1"; }
+install_reference() {
+  xargs_lines pip_install "$(grep -v '^megatron' <<<"$1")" &&
+    pip_install --no-deps "$(grep '^megatron' <<<"$1")"
+}
 install_lint() { xargs_lines pip_install "$1"; }
 xargs_lines() { # COMMAND LINES: each line is an argument
   local lines
@@ -134,7 +139,13 @@ for group in "$@"; do
       if [[ -z ${LAGA_TORCH_PREFIX:-} ]]; then
         need_python torch "$(requirements '^torch=')"
       fi ;;
-    test) need_python test "$(requirements -v '^(torch|ruff)=')" ;;
+    test)
+      need_python test "$(requirements -v '^(torch|ruff)=')"
+      # These need a torch for Python, which a user's own libtorch is not; their
+      # tests are then skipped.
+      if [[ -z ${LAGA_TORCH_PREFIX:-} ]]; then
+        need_python reference "$(grep -E '^[A-Za-z]' tests/reference/requirements.txt)"
+      fi ;;
     lint)
       if command -v dpkg-query >/dev/null; then
         need_packages "${lint_packages[@]}"
