@@ -26,10 +26,10 @@ test: ## build and run all tests
 	@tools/build.sh release
 	@ctest --preset release
 
-bench: ## build and run the benchmarks
+bench: ## build, and measure the parts by themselves: the collectives
 	@tools/setup.sh packages torch
-	@tools/build.sh release
-	@cmake --build build --target bench
+	@tools/build.sh release bin/laga
+	@build/bin/laga bench comm
 
 format: ## rewrite the C++ and Python sources in the project's format
 	@tools/setup.sh lint

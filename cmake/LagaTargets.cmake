@@ -1,4 +1,4 @@
-# How a library, a test and a benchmark are declared here. A target that
+# How a library and a test are declared here. A target that
 # includes many torch headers says so in its own CMakeLists.txt:
 #   target_precompile_headers(laga_x PRIVATE pch.h)
 # and another target with the same LINK may take over the result:
@@ -66,31 +66,4 @@ function(laga_python_tests folder)
   # Two processors: these tests start the program, and it starts threads.
   set_tests_properties(pytest PROPERTIES TIMEOUT 1800 SKIP_RETURN_CODE 5 PROCESSORS 2
     ENVIRONMENT "LAGA_PROGRAM=$<TARGET_FILE:laga>;PYTHONDONTWRITEBYTECODE=1;OMP_WAIT_POLICY=passive")
-endfunction()
-
-# laga_benchmark(NAME SOURCES... LINK libraries): one Google Benchmark program
-# in build/bench; the target `bench` runs them all, in the order they are
-# declared.
-function(laga_benchmark name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
-  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  laga_warnings(${name})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} benchmark::benchmark_main)
-  set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-  set_property(GLOBAL APPEND PROPERTY LAGA_BENCHMARKS ${name})
-endfunction()
-
-# Called once, after every laga_benchmark().
-function(laga_bench_target)
-  get_property(programs GLOBAL PROPERTY LAGA_BENCHMARKS)
-  set(commands COMMAND ${CMAKE_COMMAND} -E echo "no benchmark programs yet")
-  if(programs)
-    set(commands)
-    foreach(program IN LISTS programs)
-      list(APPEND commands COMMAND ${CMAKE_COMMAND} -E echo "== ${program}"
-           COMMAND ${program})
-    endforeach()
-  endif()
-  add_custom_target(bench ${commands} VERBATIM USES_TERMINAL)
 endfunction()

@@ -63,9 +63,6 @@ find_package(nlohmann_json 3.11 REQUIRED)
 if(LAGA_TESTS)
   find_package(GTest REQUIRED)
 endif()
-if(LAGA_BENCH)
-  find_package(benchmark REQUIRED)
-endif()
 
 # fmt without its library: torch's include folder brings a newer fmt than the
 # system's libfmt, which then lacks the symbols. Header-only, each translation

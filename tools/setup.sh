@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(g++ cmake ninja-build ccache mold pkg-config python3-venv
-  nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev libfmt-dev
+  nlohmann-json3-dev libcli11-dev libgtest-dev libfmt-dev
   libxxhash-dev libopenmpi-dev openmpi-bin)
 lint_packages=(clang-format-14 clang-tidy-14)
 
@@ -44,7 +44,7 @@ need_commands() {
   if ((${#missing[@]})); then
     stop "this is no Debian system, so nothing is installed for you; not found: ${missing[*]}" \
       "laga needs g++ >= 12, CMake >= 3.25, Ninja, Python >= 3.10 with venv, and the headers of" \
-      "nlohmann-json >= 3.11, CLI11 >= 2.1, GoogleTest, Google Benchmark, fmt and xxHash;" \
+      "nlohmann-json >= 3.11, CLI11 >= 2.1, GoogleTest, fmt and xxHash;" \
       "ccache, mold and MPI are used where they are. \`make lint\` needs clang-format 14 and clang-tidy 14."
   fi
 }

@@ -229,3 +229,32 @@ def test_help_has_an_example():
         assert "Example: laga " + command in done.stdout
     assert laga().returncode == 2
     assert laga("dance").returncode == 2
+
+
+def test_weights_come_from_a_safetensors_file(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    files = pytest.importorskip("safetensors.numpy")
+    shapes = {
+        "q_a_proj": (24, 64), "q_a_layernorm": (24,), "q_b_proj": (8 * 24, 24),
+        "kv_a_proj_with_mqa": (40, 64), "kv_a_layernorm": (32,),
+        "kv_b_proj": (8 * 28, 32), "o_proj": (64, 8 * 12),
+    }  # fmt: skip
+    draw = numpy.random.default_rng(0).standard_normal
+    tensors = {
+        f"model.layers.3.self_attn.{name}.weight": draw(shape) * 0.2
+        for name, shape in shapes.items()
+    }
+    target = tmp_path / "model.safetensors"
+    files.save_file(tensors, target)
+    arguments = ["--model", small_model(tmp_path), "--seq", "32", "--dtype", "fp64"]
+    drawn = forms_of(*arguments)["laga"]
+    loaded = forms_of(*arguments, "--weights", target, "--layer", "3")["laga"]
+    assert loaded["digest"] != drawn["digest"]
+    assert max(loaded["relative_error"].values()) <= 1e-12
+
+    name = "model.layers.3.self_attn.kv_b_proj.weight"
+    tensors[name] = tensors[name][1:]
+    files.save_file(tensors, target)
+    done = laga("compare", *arguments, "--weights", target)
+    assert done.returncode == 2
+    assert "kv_b_proj.weight" in done.stderr

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -97,6 +99,33 @@ def test_bad_input_exits_2_and_is_said_once(arguments, word):
     done = on_mpi(2, *arguments)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count(word) == 1, done.stderr
+
+
+def processes_of(model):
+    listed = subprocess.run(
+        ["pgrep", "-f", f"^{PROGRAM} .*{model}"], capture_output=True, text=True
+    )
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def test_a_stopped_rank_ends_the_job_with_3_and_leaves_nothing(tmp_path):
+    model = small_model(tmp_path, num_attention_heads=3)
+    with subprocess.Popen(
+        [TOOLS / "laga-mpi", "3", "compare", "--model", model, "--seq", "768"]
+        + ["--forms", "laga", "--repeat", "1000", "--deadline", "3"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        while "laga: forward" not in job.stderr.readline():
+            pass
+        os.kill(processes_of(model)[1], signal.SIGSTOP)
+        said = job.stderr.read()
+        assert job.wait(30) == 3, said
+    raised = set(re.findall(r"laga: (rank \d): .* waited 3 s in ", said))
+    assert len(raised) == 2, said
+    assert "whose last call was" in said
+    assert processes_of(model) == []
 
 
 def test_mpi_needs_its_launcher():
