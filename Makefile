@@ -39,11 +39,11 @@ lint: ## check format and style: clang-format, ruff, clang-tidy
 	@tools/setup.sh packages torch lint
 	@tools/lint.sh
 
-sanitize: ## run the torch-free tests under the address, undefined and thread sanitizers
-	@tools/setup.sh packages
-	@tools/build.sh asan
+sanitize: ## C++ tests under ASan + UBSan, the torch-free ones under TSan too
+	@tools/setup.sh packages torch
+	@tools/build.sh asan tests
 	@ctest --preset asan
-	@tools/build.sh tsan
+	@tools/build.sh tsan tests
 	@# g++ 12's thread sanitizer stops where addresses are randomised too much.
 	@setarch -R ctest --preset tsan
 

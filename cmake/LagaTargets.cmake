@@ -30,12 +30,10 @@ function(laga_library name)
   endif()
 endfunction()
 
-# laga_test(NAME SOURCES... LINK libraries [TIMEOUT seconds] [SERIAL]): one
-# GoogleTest program, one ctest entry; its cases are listed by the program
-# itself. SERIAL: nothing else runs beside it (it measures time, or needs all
-# cores).
+# laga_test(NAME SOURCES... LINK libraries [TIMEOUT seconds]): one GoogleTest
+# program, one ctest entry; its cases are listed by the program itself.
 function(laga_test name)
-  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   laga_warnings(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
@@ -49,9 +47,7 @@ function(laga_test name)
   # that runs beside this one.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT OMP_WAIT_POLICY=passive)
-  if(ARG_SERIAL)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-  endif()
+  add_dependencies(tests ${name})
 endfunction()
 
 # laga_python_tests(FOLDER): one ctest entry, `pytest`, for all test_*.py below
