@@ -119,11 +119,15 @@ def test_a_stopped_rank_ends_the_job_with_3_and_leaves_nothing(tmp_path):
     ) as job:
         while "laga: forward" not in job.stderr.readline():
             pass
-        os.kill(processes_of(model)[1], signal.SIGSTOP)
+        stopped = processes_of(model)[1]
+        environment = Path(f"/proc/{stopped}/environ").read_text().split("\0")
+        [rank] = [e[-1] for e in environment if e.startswith("OMPI_COMM_WORLD_RANK=")]
+        os.kill(stopped, signal.SIGSTOP)
         said = job.stderr.read()
         assert job.wait(30) == 3, said
-    raised = set(re.findall(r"laga: (rank \d): .* waited 3 s in ", said))
-    assert len(raised) == 2, said
+    # The launcher wakes the stopped one to end it, so it may have its say, too.
+    raised = set(re.findall(r"laga: rank (\d): .* waited 3 s in ", said))
+    assert raised >= {"0", "1", "2"} - {rank}, said
     assert "whose last call was" in said
     assert processes_of(model) == []
 
