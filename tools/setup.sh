@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(g++ cmake ninja-build ccache mold pkg-config python3-venv
-  nlohmann-json3-dev libcli11-dev libgtest-dev libfmt-dev
+  nlohmann-json3-dev libcli11-dev libgtest-dev libfmt-dev libsimde-dev
   libxxhash-dev libopenmpi-dev openmpi-bin)
 lint_packages=(clang-format-14 clang-tidy-14)
 

@@ -1,8 +1,8 @@
 #include "laga/comm/reduce.h"
+#include "laga/core/bf16.h"
 #include "laga/core/check.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace laga {
@@ -11,39 +11,6 @@ namespace {
 
 // Accumulators of one block stay in the first-level cache, 4 KiB in fp32.
 constexpr int64_t kBlock = 1024;
-
-struct Bf16 {
-  uint16_t bits;
-};
-
-// Accumulators: fp32 for bf16 and fp32, fp64 for fp64.
-float widen(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-float widen(float x) {
-  return x;
-}
-double widen(double x) {
-  return x;
-}
-
-void narrow(float x, float& to) {
-  to = x;
-}
-void narrow(double x, double& to) {
-  to = x;
-}
-// To nearest, ties to even. Rounding could carry a NaN's mantissa into
-// infinity, so its top bit is set instead. Without a branch, to vectorise.
-void narrow(float x, Bf16& to) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const uint32_t upper = bits >> 16;
-  const uint32_t rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
-  to.bits = static_cast<uint16_t>(x == x ? rounded : upper | 0x40u);
-}
-
-template <typename Number>
-using Accumulator = decltype(widen(Number{}));
 
 using Parts = std::vector<const std::byte*>;
 
