@@ -3,6 +3,7 @@
 #include "laga/attention/absorb.h"
 #include "laga/attention/dtype.h"
 #include "laga/attention/exchange.h"
+#include "laga/attention/inner/inner.h"
 #include "laga/attention/inner/nodes.h"
 #include "laga/attention/norm_rotate.h"
 #include "laga/attention/projections.h"
@@ -134,7 +135,7 @@ void expand_own_heads(Keys& keys, const Weights& w, const Context& ctx) {
 
 // Scores in latent space: kv_b's key half is folded into the queries, its value
 // half into the output.
-at::Tensor attend_absorbed(
+Attended attend_absorbed(
     const at::Tensor& q,
     const at::Tensor& latent,
     const Weights& w,
@@ -144,39 +145,48 @@ at::Tensor attend_absorbed(
   const at::Tensor kv_b = own_kv_b(w, ctx);
   const auto parts =
       q.split_with_sizes({nope, ctx.config.qk_rope_head_dim}, -1);
-  const at::Tensor out = latent_attention(
+  Attended attended = latent_attention(
       through_kv_half(parts[0], kv_b, nope, KvHalf::kKeys),
       parts[1],
       latent,
       *ctx.inner,
       options);
-  return through_kv_half(out, kv_b, nope, KvHalf::kValues);
+  attended.out = through_kv_half(attended.out, kv_b, nope, KvHalf::kValues);
+  return attended;
 }
 
-// [S, b, n / P, v]
-at::Tensor attend(
+// out [S, b, n / P, v]
+Attended attend(
     const at::Tensor& q, Keys keys, const Weights& w, const Context& ctx) {
-  const AttentionOptions options{ctx.softmax_scale, ctx.causal};
+  const AttentionOptions options{ctx.softmax_scale, ctx.causal, ctx.send_delta};
   if (ctx.form.space == ScoreSpace::kLatent) {
     return attend_absorbed(q, keys.latent, w, ctx, options);
+  }
+  if (ctx.inner->forward_latent) {
+    return streamed_attention(
+        q, keys.latent, own_kv_b(w, ctx), *ctx.inner, options);
   }
   if (keys.latent.defined()) expand_own_heads(keys, w, ctx);
   return head_attention(q, keys.kv, keys.k_pe, *ctx.inner, options);
 }
 
-// Every rank gets back all heads of its own tokens: [P, s, b, n / P, v].
-at::Tensor return_heads(const at::Tensor& out, const Context& ctx) {
-  return start(
-             out.unflatten(0, {ctx.shape.ranks, ctx.shape.local_seq()}),
-             Move::kAllToAll,
-             "out",
-             ctx)
-      .finish();
+// Every rank gets back all heads of its own tokens: [P, s, b, n / P, v]. Of lse
+// only the gradient moves, from there to here, as "d_lse".
+Attended return_heads(Attended attended, const Context& ctx) {
+  const auto by_rank = [&ctx](const at::Tensor& x) {
+    return x.unflatten(0, {ctx.shape.ranks, ctx.shape.local_seq()});
+  };
+  attended.out =
+      start(by_rank(attended.out), Move::kAllToAll, "out", ctx).finish();
+  if (attended.lse.defined()) {
+    attended.lse = gradient_from_peers(by_rank(attended.lse), "lse", ctx);
+  }
+  return attended;
 }
 
 at::Tensor project_output(
-    const at::Tensor& returned, const Weights& w, const Context& ctx) {
-  return project_from_peers(returned, w.o_proj, w.o_proj_bias)
+    const Attended& returned, const Weights& w, const Context& ctx) {
+  return project_from_peers(returned.out, w.o_proj, w.o_proj_bias, returned.lse)
       .view({ctx.shape.local_seq(), ctx.shape.batch, -1});
 }
 
@@ -189,6 +199,15 @@ void check_inputs(
       at::IntArrayRef(expected),
       "hidden is [local sequence, batch, hidden_size]");
   LAGA_CHECK(hidden.is_contiguous(), "hidden ", hidden.sizes());
+  LAGA_CHECK(
+      hidden.is_cpu() || !ctx.inner->cpu_only,
+      "inner attention '",
+      ctx.inner->name,
+      "' runs on the CPU only, and hidden is on ",
+      hidden.device(),
+      ": ",
+      kEagerAttention.name,
+      " runs there");
   LAGA_CHECK_EQ(
       hidden.scalar_type(), torch_dtype(ctx.shape.dtype), "hidden's dtype");
   for (const NamedTensor& weight :
@@ -206,8 +225,8 @@ at::Tensor mla_attention(
   PendingKeys keys =
       send_keys(compress_keys(hidden, weights, ctx), weights, ctx);
   at::Tensor q = exchange_queries(hidden, weights, ctx);
-  at::Tensor out = attend(q, receive_keys(std::move(keys), ctx), weights, ctx);
-  return project_output(return_heads(out, ctx), weights, ctx);
+  Attended out = attend(q, receive_keys(std::move(keys), ctx), weights, ctx);
+  return project_output(return_heads(std::move(out), ctx), weights, ctx);
 }
 
 } // namespace laga

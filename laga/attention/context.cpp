@@ -47,8 +47,17 @@ Context make_context(
   context.form = form;
   context.shape = shape;
   context.ledger = std::make_shared<Ledger>();
-  context.inner = &find_inner(options.inner);
+  context.inner = &find_inner(
+      options.inner.empty() ? default_inner(form) : options.inner, form);
+  LAGA_CHECK(
+      !options.send_delta || context.inner->takes_delta,
+      "inner attention '",
+      context.inner->name,
+      "' cannot be given delta. ",
+      default_inner(form),
+      " can");
   context.causal = options.causal;
+  context.send_delta = options.send_delta;
   context.softmax_scale = softmax_scale(config);
   context.rotation = make_rotation(
       config,

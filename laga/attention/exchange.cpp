@@ -186,6 +186,18 @@ struct FinishMove : torch::autograd::Function<FinishMove> {
   }
 };
 
+struct GradientFromPeers : torch::autograd::Function<GradientFromPeers> {
+  static at::Tensor forward(
+      AutogradContext* ctx, const at::Tensor& x, const ExchangePtr& exchange) {
+    keep(ctx, exchange);
+    return at::empty({1}, x.options()).expand(x.sizes());
+  }
+  static tensor_list backward(AutogradContext* ctx, tensor_list d_x) {
+    kept(ctx).start_backward(d_x[0]);
+    return {kept(ctx).finish_backward(), at::Tensor()};
+  }
+};
+
 } // namespace
 
 Pending start(
@@ -204,6 +216,13 @@ Pending start(
 at::Tensor Pending::finish() && {
   if (!exchange_) return std::move(buffer_);
   return FinishMove::apply(std::move(buffer_), std::move(exchange_));
+}
+
+at::Tensor gradient_from_peers(
+    const at::Tensor& x, std::string name, const Context& context) {
+  if (context.shape.ranks == 1) return x;
+  return GradientFromPeers::apply(
+      x, std::make_shared<Exchange>(Move::kAllToAll, std::move(name), context));
 }
 
 } // namespace laga

@@ -39,4 +39,10 @@ class Pending {
 Pending start(
     const at::Tensor& x, Move move, std::string name, const Context& context);
 
+/// An all-to-all whose forward moves nothing, because nobody reads its result:
+/// a tensor shaped as x [P, ...] without memory of its own, whose gradient
+/// travels as "d_" + name to where x is.
+at::Tensor gradient_from_peers(
+    const at::Tensor& x, std::string name, const Context& context);
+
 } // namespace laga

@@ -1,6 +1,8 @@
 #include "laga/attention/projections.h"
 
+#include "laga/attention/dtype.h"
 #include "laga/attention/head_sum.h"
+#include "laga/attention/inner/kernel_call.h"
 #include "laga/attention/memory.h"
 #include "laga/attention/rotation.h"
 
@@ -153,15 +155,29 @@ struct ProjectToPeers : torch::autograd::Function<ProjectToPeers> {
   }
 };
 
+// x, d_x [P, s, b, n / P, w], x as unpacked [s b, n w]. Returns -rowsum(x d_x).
+at::Tensor minus_row_dots(const at::Tensor& unpacked_x, const at::Tensor& d_x) {
+  at::Tensor dots = at::empty(
+      d_x.sizes().slice(0, 4),
+      d_x.options().dtype(accumulator_of(d_x.scalar_type())));
+  const at::Tensor x = unpacked_x.view(
+      {d_x.size(1), d_x.size(2), d_x.size(0), d_x.size(3), d_x.size(4)});
+  for (int64_t p = 0; p < d_x.size(0); ++p)
+    row_dots_out(dots[p], x.select(2, p), d_x[p]);
+  return dots.neg_();
+}
+
 struct ProjectFromPeers : torch::autograd::Function<ProjectFromPeers> {
   static at::Tensor forward(
       AutogradContext* ctx,
       const at::Tensor& returned,
       const at::Tensor& weight,
-      const MaybeTensor& bias) {
+      const MaybeTensor& bias,
+      const MaybeTensor& lse) {
     const at::Tensor heads = unpacked(returned);
     ctx->save_for_backward({heads, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["sizes"] = returned.sizes().vec();
+    ctx->saved_data["lse"] = lse.has_value();
     return multiply(heads, weight, bias.value_or(at::Tensor()));
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list d) {
@@ -174,8 +190,13 @@ struct ProjectFromPeers : torch::autograd::Function<ProjectFromPeers> {
       at::Tensor slice = buffer.select(0, p).view({d[0].size(0), columns});
       at::mm_out(slice, d[0], weight.narrow(1, p * columns, columns));
     }
+    at::Tensor d_lse;
+    if (ctx->saved_data["lse"].toBool()) d_lse = minus_row_dots(heads, buffer);
     return {
-        buffer, weight_gradient(d[0], heads), bias_gradient(saved[2], d[0])};
+        buffer,
+        weight_gradient(d[0], heads),
+        bias_gradient(saved[2], d[0]),
+        d_lse};
   }
 };
 
@@ -224,8 +245,9 @@ at::Tensor project_to_peers(
 at::Tensor project_from_peers(
     const at::Tensor& returned,
     const at::Tensor& weight,
-    const at::Tensor& bias) {
-  return ProjectFromPeers::apply(returned, weight, maybe(bias));
+    const at::Tensor& bias,
+    const at::Tensor& lse) {
+  return ProjectFromPeers::apply(returned, weight, maybe(bias), maybe(lse));
 }
 
 at::Tensor repeat_for_peers(

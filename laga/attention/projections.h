@@ -42,10 +42,14 @@ at::Tensor project_to_peers(
 /// The mirror image. returned [P, s, b, n / P, width]: the heads of rank p for
 /// the local tokens. weight [d, n width]. Returns [s b, d] from one unpack and
 /// one GEMM; its backward writes P GEMMs straight into the send buffer.
+/// lse [P, s, b, n / P] or undefined: no number of it is read, but its gradient
+/// is -rowsum(returned d_returned) (see Attended), formed here, where the
+/// result is kept for the weight's gradient anyway.
 at::Tensor project_from_peers(
     const at::Tensor& returned,
     const at::Tensor& weight,
-    const at::Tensor& bias);
+    const at::Tensor& bias,
+    const at::Tensor& lse = {});
 
 /// x [s, b, r] (any strides). Returns [P, s, b, heads_each, r]: x for every
 /// head of every rank. The backward sums over heads in their order.

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace laga {
 
@@ -194,25 +195,28 @@ ForeignLimits foreign_limits(const ForeignCase& a_case) {
 void verify_foreign(
     const ForeignCase& a_case,
     const ForeignLimits& limits,
-    const std::vector<int>& ranks,
+    const RunSelection& selection,
     const Runner& run,
     const std::function<void(const Verdict&)>& report) {
+  const auto run_one = [&](const Form& form, std::string inner, int count) {
+    LayerTask task{
+        a_case.config,
+        form,
+        {a_case.seq, a_case.batch, count, a_case.dtype},
+        {}};
+    task.options.inner = std::move(inner);
+    task.options.positions = a_case.positions;
+    const std::optional<LayerRun> done = run(task, a_case.inputs);
+    if (!done) return;
+    report(judged(a_case.name, task, *done, a_case.results, limits.errors));
+  };
   for (const Form& form : kForms) {
-    for (const int64_t count :
-         ranks_that_work(a_case.config, form, a_case.seq)) {
-      const bool asked_for =
-          ranks.empty() ||
-          std::find(ranks.begin(), ranks.end(), count) != ranks.end();
-      if (!asked_for) continue;
-      LayerTask task{
-          a_case.config,
-          form,
-          {a_case.seq, a_case.batch, static_cast<int>(count), a_case.dtype},
-          {}};
-      task.options.positions = a_case.positions;
-      const std::optional<LayerRun> done = run(task, a_case.inputs);
-      if (!done) continue;
-      report(judged(a_case.name, task, *done, a_case.results, limits.errors));
+    for (const std::string& inner : selection.inners_of(form)) {
+      for (const int64_t ranks :
+           ranks_that_work(a_case.config, form, a_case.seq)) {
+        const int count = static_cast<int>(ranks);
+        if (selection.takes(count)) run_one(form, inner, count);
+      }
     }
   }
 }

@@ -54,13 +54,13 @@ struct ForeignLimits {
 /// table adds.
 ForeignLimits foreign_limits(const ForeignCase& a_case);
 
-/// Runs all forms over those rank counts that they can use and `ranks` lists
-/// (empty: all they can use), and reports each run. `limits.failures` are the
-/// caller's to report.
+/// Runs all forms with the inner attentions and over the rank counts that they
+/// can use and `selection` takes, and reports each run. `limits.failures` are
+/// the caller's to report.
 void verify_foreign(
     const ForeignCase& a_case,
     const ForeignLimits& limits,
-    const std::vector<int>& ranks,
+    const RunSelection& selection,
     const Runner& run,
     const std::function<void(const Verdict&)>& report);
 

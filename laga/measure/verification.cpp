@@ -1,6 +1,7 @@
 #include "laga/measure/verification.h"
 
 #include "laga/attention/dtype.h"
+#include "laga/attention/inner/inner.h"
 #include "laga/core/check.h"
 #include "laga/measure/layer_run.h"
 #include "laga/plan/bytes.h"
@@ -39,7 +40,24 @@ ErrorLimits limits(
   return {2 * output, 2 * worst_gradient(errors).relative};
 }
 
+template <typename Value>
+bool contains(const std::vector<Value>& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
 } // namespace
+
+bool RunSelection::takes(int rank_count) const {
+  return ranks.empty() || contains(ranks, rank_count);
+}
+
+std::vector<std::string> RunSelection::inners_of(const Form& form) const {
+  std::vector<std::string> chosen;
+  for (const std::string& inner : inners_for(form)) {
+    if (inners.empty() || contains(inners, inner)) chosen.push_back(inner);
+  }
+  return chosen;
+}
 
 Verdict judged(
     std::string case_name,
@@ -51,6 +69,7 @@ Verdict judged(
       std::move(case_name),
       task.shape.dtype,
       std::string(task.form.name),
+      task.options.inner,
       task.shape.ranks,
       0,
       {},
@@ -69,7 +88,11 @@ Verdict judged(
   for (size_t i = 0; i < run.transfers.size(); ++i) {
     const int rank = run.first_rank + static_cast<int>(i);
     const auto predicted = predict_transfers(
-        task.config, task.form, task.shape, {rank, run.node_of});
+        task.config,
+        task.form,
+        task.shape,
+        {rank, run.node_of},
+        {task.options.send_delta});
     for (const std::string& line : differences(predicted, run.transfers[i])) {
       verdict.failures.push_back(detail::concat("rank ", rank, ": ", line));
     }
@@ -80,7 +103,7 @@ Verdict judged(
 void verify(
     const VerifyCase& a_case,
     Dtype dtype,
-    const std::vector<int>& ranks,
+    const RunSelection& selection,
     const Runner& run,
     const std::function<void(const Verdict&)>& report) {
   const MlaConfig& config = a_case.config;
@@ -100,18 +123,19 @@ void verify(
       reference::solve(reference::converted(problem, at::kDouble));
   const ErrorLimits bounds = limits(config, dtype, problem, exact);
 
+  const auto run_one = [&](const Form& form, std::string inner, int count) {
+    LayerTask task{config, form, {a_case.seq, a_case.batch, count, dtype}, {}};
+    task.options.causal = a_case.causal;
+    task.options.inner = std::move(inner);
+    task.options.positions = problem.positions;
+    const std::optional<LayerRun> done = run(task, inputs);
+    if (done) report(judged(a_case.name, task, *done, exact, bounds));
+  };
   for (const Form& form : kForms) {
-    for (const int count : a_case.ranks) {
-      if (!ranks.empty() &&
-          std::find(ranks.begin(), ranks.end(), count) == ranks.end()) {
-        continue;
+    for (const std::string& inner : selection.inners_of(form)) {
+      for (const int count : a_case.ranks) {
+        if (selection.takes(count)) run_one(form, inner, count);
       }
-      LayerTask task{
-          config, form, {a_case.seq, a_case.batch, count, dtype}, {}};
-      task.options.causal = a_case.causal;
-      task.options.positions = problem.positions;
-      const std::optional<LayerRun> done = run(task, inputs);
-      if (done) report(judged(a_case.name, task, *done, exact, bounds));
     }
   }
 }

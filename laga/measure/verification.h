@@ -31,10 +31,21 @@ struct Verdict {
   std::string case_name;
   Dtype dtype;
   std::string form;
+  std::string inner;
   int ranks;
   double output_error;
   NamedError worst_gradient;
   std::vector<std::string> failures; // each names a tensor or a transfer
+};
+
+/// Which of the possible runs; an empty list means all.
+struct RunSelection {
+  std::vector<int> ranks;
+  std::vector<std::string> inners;
+
+  bool takes(int rank_count) const;
+  /// Of those that `form` can use.
+  std::vector<std::string> inners_of(const Form& form) const;
 };
 
 /// Relative errors that are still rounding.
@@ -52,15 +63,16 @@ Verdict judged(
     const NamedResults& exact,
     const ErrorLimits& limits);
 
-/// Runs all forms of one case in one dtype over those of its rank counts that
-/// `ranks` lists (empty: all), and reports each run. The limits: 1e-12 in
+/// Runs all forms of one case in one dtype, with the inner attentions and over
+/// those of its rank counts that `selection` takes, and reports each run. The
+/// limits: 1e-12 in
 /// fp64, some thousand roundings; in fp32 and bf16 twice the error that the
 /// plain one-rank computation in the same dtype makes. Predicted and measured
 /// transfers must agree in every run.
 void verify(
     const VerifyCase& a_case,
     Dtype dtype,
-    const std::vector<int>& ranks,
+    const RunSelection& selection,
     const Runner& run,
     const std::function<void(const Verdict&)>& report);
 

@@ -15,12 +15,21 @@ class Prediction {
       const MlaConfig& config,
       const Form& form,
       const RunShape& shape,
-      const Place& place)
-      : config_(config), form_(form), shape_(shape), place_(place) {}
+      const Place& place,
+      const SendOptions& options)
+      : config_(config),
+        form_(form),
+        shape_(shape),
+        place_(place),
+        options_(options) {}
 
   std::vector<Transfer> run() {
     moves(Phase::kForward, "");
     moves(Phase::kBackward, "d_");
+    if (options_.send_delta) {
+      const int64_t accumulator = shape_.dtype == Dtype::kFp64 ? 8 : 4;
+      all_to_all(Phase::kBackward, "d_lse", 1, accumulator);
+    }
     weight_gradients();
     return std::move(transfers_);
   }
@@ -49,15 +58,20 @@ class Prediction {
     all_to_all(phase, prefix + "out", config_.v_head_dim);
   }
 
-  // `width` numbers of each head of each token; a peer gets its heads.
   void all_to_all(Phase phase, std::string name, int64_t width) {
+    all_to_all(phase, std::move(name), width, size_of(shape_.dtype));
+  }
+  // `width` numbers of each head of each token; a peer gets its heads.
+  void all_to_all(
+      Phase phase, std::string name, int64_t width, int64_t number_bytes) {
     const int64_t to_a_peer = tokens() * (config_.num_heads / ranks()) * width;
     add(
         phase,
         std::move(name),
         "all_to_all",
         [=](int) { return to_a_peer; },
-        to_a_peer * (ranks() - 1));
+        to_a_peer * (ranks() - 1),
+        number_bytes);
   }
 
   // `width` numbers of each token go to everybody, or come back as sums.
@@ -68,7 +82,8 @@ class Prediction {
         std::move(name),
         phase == Phase::kForward ? "all_gather" : "reduce_scatter",
         [=](int) { return shard; },
-        shard);
+        shard,
+        size_of(shape_.dtype));
   }
 
   // Every form leaves a partial sum of each weight's gradient on each rank,
@@ -86,7 +101,8 @@ class Prediction {
             parameter.name,
             "all_gather",
             [=](int) { return shard; },
-            shard);
+            shard,
+            size_of(shape_.dtype));
       } else {
         const int64_t own = share(count, place_.rank);
         add(
@@ -94,7 +110,8 @@ class Prediction {
             parameter.name,
             "all_reduce",
             [=, this](int peer) { return share(count, peer) + own; },
-            2 * own);
+            2 * own,
+            size_of(shape_.dtype));
       }
     }
   }
@@ -109,18 +126,18 @@ class Prediction {
       std::string name,
       std::string op,
       const std::function<int64_t(int peer)>& numbers_to,
-      int64_t payload_numbers) {
+      int64_t payload_numbers,
+      int64_t number_bytes) {
     if (ranks() == 1) return;
     Transfer transfer{phase, std::move(name), std::move(op), "world", 0, 0, 0};
-    const int64_t size = size_of(shape_.dtype);
     for (int peer = 0; peer < ranks(); ++peer) {
       if (peer == place_.rank) continue;
-      transfer.bytes_sent += numbers_to(peer) * size;
+      transfer.bytes_sent += numbers_to(peer) * number_bytes;
       if (node(peer) != node(place_.rank)) {
-        transfer.bytes_sent_across_nodes += numbers_to(peer) * size;
+        transfer.bytes_sent_across_nodes += numbers_to(peer) * number_bytes;
       }
     }
-    transfer.payload_bytes = payload_numbers * size;
+    transfer.payload_bytes = payload_numbers * number_bytes;
     transfers_.push_back(std::move(transfer));
   }
 
@@ -138,6 +155,7 @@ class Prediction {
   const Form& form_;
   const RunShape& shape_;
   const Place& place_;
+  const SendOptions& options_;
   std::vector<Transfer> transfers_;
 };
 
@@ -147,7 +165,8 @@ std::vector<Transfer> predict_transfers(
     const MlaConfig& config,
     const Form& form,
     const RunShape& shape,
-    const Place& place) {
+    const Place& place,
+    const SendOptions& options) {
   check_shape(config, form, shape);
   LAGA_CHECK_GE(place.rank, 0, "of ", shape.ranks, " ranks");
   LAGA_CHECK_LT(place.rank, shape.ranks, "of ", shape.ranks, " ranks");
@@ -158,7 +177,7 @@ std::vector<Transfer> predict_transfers(
       shape.ranks,
       " ranks, got ",
       place.node_of.size());
-  return Prediction(config, form, shape, place).run();
+  return Prediction(config, form, shape, place, options).run();
 }
 
 } // namespace laga

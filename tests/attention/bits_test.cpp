@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "tests/attention/support.h"
 
@@ -15,39 +17,66 @@ namespace {
 
 LayerRun run(
     const MlaConfig& config,
-    const char* form,
+    const Form& form,
+    const std::string& inner,
     const RunShape& shape,
     const LayerInputs& inputs) {
-  return run_on_threads({config, find_form(form), shape, {}}, inputs, {60});
+  return run_on_threads({config, form, shape, {.inner = inner}}, inputs, {60});
 }
 
 void expect_equal_bits(const NamedResults& a, const NamedResults& b) {
   ASSERT_EQ(a.size(), b.size());
+  ASSERT_GE(a.size(), 7U); // output, input gradient, five weights
   for (const auto& [name, tensor] : a) {
     EXPECT_TRUE(tensor.equal(b.at(name))) << name;
   }
 }
 
-TEST(Bits, LagaEqualsExplicitOnOneRankInFp32) {
-  const MlaConfig config = paper_check_config();
-  const RunShape shape{512, 1, 1, Dtype::kFp32};
-  const LayerInputs inputs = make_inputs(config, 512, 1, Dtype::kFp32, 0);
-  const NamedResults full = run(config, "explicit", shape, inputs).results;
-  ASSERT_EQ(full.size(), 7U); // output, input gradient, five weights
-  expect_equal_bits(run(config, "laga", shape, inputs).results, full);
-  expect_equal_bits(
-      run(config, "explicit-compact", shape, inputs).results, full);
+class Bits : public testing::TestWithParam<std::string> {
+ protected:
+  // On one rank, all forms that make K and V of their heads.
+  void expect_forms_equal(const MlaConfig& config, const RunShape& shape) {
+    const LayerInputs inputs =
+        make_inputs(config, shape.seq, shape.batch, shape.dtype, 0);
+    std::optional<NamedResults> first;
+    for (const Form& form : forms_for(GetParam())) {
+      if (form.space != ScoreSpace::kHead) continue;
+      SCOPED_TRACE(form.name);
+      const auto results = run(config, form, GetParam(), shape, inputs).results;
+      if (!first) first = results;
+      expect_equal_bits(results, *first);
+    }
+  }
+};
+
+TEST_P(Bits, LagaEqualsExplicitOnOneRankInFp32) {
+  expect_forms_equal(paper_check_config(), {512, 1, 1, Dtype::kFp32});
 }
 
-TEST(Bits, LagaEqualsExplicitOnOneRankForBatchBiasAndQueryLatent) {
+TEST_P(Bits, LagaEqualsExplicitOnOneRankForBatchBiasAndQueryLatent) {
   MlaConfig config = small_config();
   config.attention_bias = true;
-  const RunShape shape{40, 3, 1, Dtype::kFp32};
-  const LayerInputs inputs = make_inputs(config, 40, 3, Dtype::kFp32, 1);
-  expect_equal_bits(
-      run(config, "laga", shape, inputs).results,
-      run(config, "explicit", shape, inputs).results);
+  expect_forms_equal(config, {40, 3, 1, Dtype::kFp32});
 }
+
+TEST_P(Bits, SameResultsFromRunToRun) {
+  const MlaConfig config = small_config();
+  const RunShape shape{32, 2, 4, Dtype::kBf16};
+  const LayerInputs inputs = make_inputs(config, 32, 2, Dtype::kBf16, 0);
+  for (const Form& form : forms_for(GetParam())) {
+    SCOPED_TRACE(form.name);
+    const auto first = run(config, form, GetParam(), shape, inputs);
+    for (int i = 0; i < 3; ++i) {
+      expect_equal_bits(
+          run(config, form, GetParam(), shape, inputs).results, first.results);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Inner, Bits, testing::ValuesIn(inner_names()), [](const auto& test) {
+      return test.param;
+    });
 
 // Names of the autograd nodes that made `output`.
 std::multiset<std::string> nodes_behind(const at::Tensor& output) {
@@ -87,7 +116,7 @@ std::multiset<std::string> nodes_of(const char* form) {
 }
 
 // Equal bits would prove nothing if both forms were the same computation.
-TEST(Bits, ExplicitAndLagaMakeKeysAndValuesInDifferentPlaces) {
+TEST(Nodes, ExplicitAndLagaMakeKeysAndValuesInDifferentPlaces) {
   const auto full = nodes_of("explicit");
   EXPECT_EQ(count_containing(full, "ProjectToPeers"), 2U); // q; k and v
   EXPECT_EQ(count_containing(full, "RepeatForPeers"), 1U);
@@ -101,31 +130,20 @@ TEST(Bits, ExplicitAndLagaMakeKeysAndValuesInDifferentPlaces) {
   EXPECT_EQ(count_containing(absorbed, "LatentAttention"), 1U);
 }
 
-TEST(Bits, SameResultsFromRunToRun) {
-  const MlaConfig config = small_config();
-  const LayerInputs inputs = make_inputs(config, 32, 2, Dtype::kBf16, 0);
-  for (const Form& form : kForms) {
-    const RunShape shape{32, 2, 4, Dtype::kBf16};
-    const auto first = run(config, form.name.data(), shape, inputs);
-    for (int i = 0; i < 3; ++i) {
-      expect_equal_bits(
-          run(config, form.name.data(), shape, inputs).results, first.results);
-    }
-  }
-}
-
 // The paper reports 5.6e-6 (output) and 7.7e-4 (gradient of kv_b), absolute,
 // for what it calls this setting without giving its distributions.
-class Fp32Accuracy : public testing::TestWithParam<int> {};
+class Fp32Accuracy
+    : public testing::TestWithParam<std::tuple<int, std::string>> {};
 
 TEST_P(Fp32Accuracy, OutputWithin1em6AndGradientsWithin3em6) {
+  const auto& [ranks, inner] = GetParam();
   const MlaConfig config = paper_check_config();
   const LayerInputs inputs = make_inputs(config, 512, 1, Dtype::kFp32, 0);
   const NamedResults exact = solve_reference(config, inputs, at::kDouble);
-  for (const Form& form : kForms) {
-    const RunShape shape{512, 1, GetParam(), Dtype::kFp32};
+  for (const Form& form : forms_for(inner)) {
+    const RunShape shape{512, 1, ranks, Dtype::kFp32};
     const NamedResults results =
-        run(config, form.name.data(), shape, inputs).results;
+        run(config, form, inner, shape, inputs).results;
     for (const NamedError& error : relative_errors(config, results, exact)) {
       EXPECT_LE(error.relative, error.name == "output" ? 1e-6 : 3e-6)
           << form.name << " " << error.name;
@@ -135,9 +153,10 @@ TEST_P(Fp32Accuracy, OutputWithin1em6AndGradientsWithin3em6) {
         absolute_error(results.at("output"), exact.at("output"));
     const double kv_b_error = absolute_error(results.at(kv_b), exact.at(kv_b));
     std::printf(
-        "  %-16s P=%d absolute error: output %.1e, kv_b gradient %.1e\n",
+        "  %-16s %-8s P=%d absolute error: output %.1e, kv_b gradient %.1e\n",
         form.name.data(),
-        GetParam(),
+        inner.c_str(),
+        ranks,
         output_error,
         kv_b_error);
     EXPECT_LE(output_error, 5.6e-6) << form.name;
@@ -145,7 +164,11 @@ TEST_P(Fp32Accuracy, OutputWithin1em6AndGradientsWithin3em6) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Fp32Accuracy, testing::Values(2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(
+    Ranks,
+    Fp32Accuracy,
+    testing::Combine(
+        testing::Values(2, 4, 8), testing::ValuesIn(inner_names())));
 
 } // namespace
 } // namespace laga

@@ -1,13 +1,16 @@
 // A small layer for tests, run over rank threads.
 #pragma once
 
+#include "laga/attention/inner/inner.h"
 #include "laga/measure/layer_run.h"
 #include "laga/plan/bytes.h"
 #include "laga/reference/mla.h"
 
 #include <ATen/ops/arange.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace laga {
 
@@ -35,6 +38,18 @@ inline MlaConfig paper_check_config() {
   config.qk_rope_head_dim = 64;
   config.v_head_dim = 128;
   return config;
+}
+
+/// The forms that can use an inner attention.
+inline std::vector<Form> forms_for(const std::string& inner) {
+  std::vector<Form> forms;
+  for (const Form& form : kForms) {
+    const std::vector<std::string> usable = inners_for(form);
+    const bool fits =
+        std::find(usable.begin(), usable.end(), inner) != usable.end();
+    if (fits) forms.push_back(form);
+  }
+  return forms;
 }
 
 inline NamedResults solve_reference(

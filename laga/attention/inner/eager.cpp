@@ -1,5 +1,6 @@
-#include "laga/attention/head_sum.h"
 #include "laga/attention/inner/inner.h"
+#include "laga/attention/inner/key_value_gradients.h"
+#include "laga/attention/inner/panels.h"
 
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
@@ -17,28 +18,11 @@ namespace laga {
 
 namespace {
 
-// One head of one sequence: [S, b, h, w] -> [S, w]. A shared tensor has one.
-at::Tensor panel(const at::Tensor& x, int64_t b, int64_t head) {
-  return x.select(1, b).select(1, x.size(2) == 1 ? 0 : head);
-}
-
 // Nope and rope columns side by side, [S, w + r]: one GEMM over both, in every
 // form, is what makes their bits equal. A view where they lie side by side.
 at::Tensor joined(const at::Tensor& nope, const at::Tensor& pe) {
-  const bool adjacent =
-      nope.stride(0) == pe.stride(0) && nope.is_alias_of(pe) &&
-      nope.storage_offset() + nope.size(1) == pe.storage_offset();
-  if (!adjacent) return at::cat({nope, pe}, 1);
-  return nope.as_strided(
-      {nope.size(0), nope.size(1) + pe.size(1)}, nope.strides());
-}
-
-bool shared_by_heads(const at::Tensor& x, int64_t heads) {
-  return x.size(2) == 1 && heads > 1;
-}
-
-bool same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.const_data_ptr() == b.const_data_ptr();
+  const std::optional<at::Tensor> view = joined_view(nope, pe);
+  return view ? *view : at::cat({nope, pe}, 1);
 }
 
 // out = scale * a b, into whatever strides out has.
@@ -78,70 +62,6 @@ std::vector<at::Tensor> eager_forward(
   }
   return {probabilities};
 }
-
-// Where a head's key and value gradients go: to the head's own rows, or into
-// sums over all heads that are rounded once at the end. Where keys and values
-// are the latent itself, one sum takes both.
-class KeyValueGradients {
- public:
-  KeyValueGradients(
-      const AttentionGradients& gradients, int64_t b, int64_t heads)
-      : gradients_(gradients),
-        b_(b),
-        latent_(same_memory(gradients.k_nope, gradients.v)) {
-    if (shared_by_heads(gradients.k_nope, heads)) {
-      nope_sum_.emplace(panel(gradients.k_nope, b, 0).sizes(), options());
-    }
-    if (shared_by_heads(gradients.k_pe, heads)) {
-      pe_sum_.emplace(panel(gradients.k_pe, b, 0).sizes(), options());
-    }
-    if (shared_by_heads(gradients.v, heads) && !latent_) {
-      v_sum_.emplace(panel(gradients.v, b, 0).sizes(), options());
-    }
-  }
-
-  // d_k [S, w + r], d_v [S, w_v]
-  void add(int64_t head, const at::Tensor& d_k, const at::Tensor& d_v) {
-    const auto parts = d_k.split_with_sizes(
-        {gradients_.k_nope.size(-1), gradients_.k_pe.size(-1)}, 1);
-    put(nope_sum_, gradients_.k_nope, head, parts[0]);
-    put(pe_sum_, gradients_.k_pe, head, parts[1]);
-    if (!latent_) {
-      put(v_sum_, gradients_.v, head, d_v);
-    } else if (nope_sum_) {
-      nope_sum_->add(d_v);
-    } else {
-      panel(gradients_.v, b_, head).add_(d_v);
-    }
-  }
-
-  void finish() {
-    if (nope_sum_) panel(gradients_.k_nope, b_, 0).copy_(nope_sum_->rounded());
-    if (pe_sum_) panel(gradients_.k_pe, b_, 0).copy_(pe_sum_->rounded());
-    if (v_sum_) panel(gradients_.v, b_, 0).copy_(v_sum_->rounded());
-  }
-
- private:
-  at::TensorOptions options() const {
-    return gradients_.v.options();
-  }
-  void put(
-      std::optional<HeadSum>& sum,
-      const at::Tensor& gradient,
-      int64_t head,
-      const at::Tensor& value) {
-    if (sum) {
-      sum->add(value);
-    } else {
-      panel(gradient, b_, head).copy_(value);
-    }
-  }
-
-  const AttentionGradients& gradients_;
-  int64_t b_;
-  bool latent_;
-  std::optional<HeadSum> nope_sum_, pe_sum_, v_sum_;
-};
 
 // With O = P V and P = softmax(scale Q K^T): dV = P^T dO, dP = dO V^T,
 // dS = P (dP - rowsum(P dP)), dQ = scale dS K, dK = scale dS^T Q.
@@ -189,6 +109,10 @@ void eager_backward(
 
 } // namespace
 
-const InnerAttention kEagerAttention{"eager", eager_forward, eager_backward};
+const InnerAttention kEagerAttention{
+    .name = "eager",
+    .forward = eager_forward,
+    .backward = eager_backward,
+    .score_buffers = 3};
 
 } // namespace laga

@@ -3,6 +3,8 @@
 // they know nothing of forms, ranks or autograd.
 #pragma once
 
+#include "laga/core/form.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -25,21 +27,34 @@ struct AttentionTensors {
 struct AttentionOptions {
   double softmax_scale;
   bool causal;
+  /// The backward is given delta = rowsum(out d_out) instead of computing it
+  /// from `out`, which then need not be kept.
+  bool delta_given = false;
 };
 
 /// Gradients to be written, shaped like their tensors. Where k_nope and v are
 /// the same memory, so are d_k_nope and d_v, and both parts are summed there.
 using AttentionGradients = AttentionTensors;
 
+/// Keys and values as what they are made of: head h's k_nope beside its v is
+/// latent kv_b_h^T.
+struct LatentTensors {
+  at::Tensor q_nope; // [S, b, h, nope]
+  at::Tensor q_pe;   // [S, b, h, r]
+  at::Tensor latent; // [S, b, c + r]: the latent beside k_pe
+  at::Tensor kv_b;   // [h (nope + v), c]
+};
+using LatentGradients = LatentTensors;
+
 struct InnerAttention {
   std::string_view name;
 
   /// Writes out [S, b, h, w_v]; returns what its backward needs besides the
-  /// inputs.
+  /// inputs, `out` itself if that is among it. Null where the row streams.
   std::vector<at::Tensor> (*forward)(
       const AttentionTensors& in,
       const AttentionOptions& options,
-      const at::Tensor& out);
+      const at::Tensor& out) = nullptr;
 
   /// d_out [S, b, h, w_v]. Gradients shared by heads are summed in the heads'
   /// order (HeadSum). `saved` is the backward's to consume; `make_gradients`
@@ -49,17 +64,63 @@ struct InnerAttention {
       const AttentionOptions& options,
       std::vector<at::Tensor> saved,
       const at::Tensor& d_out,
-      const std::function<AttentionGradients()>& make_gradients);
+      const std::function<AttentionGradients()>& make_gradients) = nullptr;
+
+  /// In place of both, for rows that stream: keys and values of one head or a
+  /// few are made, used and dropped, and made again in the backward.
+  std::vector<at::Tensor> (*forward_latent)(
+      const LatentTensors& in,
+      const AttentionOptions& options,
+      const at::Tensor& out) = nullptr;
+  void (*backward_latent)(
+      const LatentTensors& in,
+      const AttentionOptions& options,
+      std::vector<at::Tensor> saved,
+      const at::Tensor& d_out,
+      const std::function<LatentGradients()>& make_gradients) = nullptr;
+
+  /// Can be given delta. Its forward then returns the log-sum-exp [S, b, h]
+  /// alone, and the backward finds it and delta in `saved`.
+  bool takes_delta = false;
+
+  /// Buffers of [b, h, S, S] numbers alive at its peak.
+  int64_t score_buffers = 0;
+
+  bool cpu_only = false;
 };
 
 /// Scores and probabilities materialised for all heads, as in the paper's
 /// eager measurements: three [b, h, S, S] buffers at the peak.
 extern const InnerAttention kEagerAttention;
 
+/// ATen's flash attention for the CPU, with v padded to the width of the keys.
+extern const InnerAttention kSdpaAttention;
+
+/// Our kernels.
+extern const InnerAttention kFusedAttention;
+
+/// Our kernels, fed from the latent one head at a time.
+extern const InnerAttention kStreamAttention;
+
+/// The same loop on ATen: a head at a time through kSdpaAttention. What
+/// kStreamAttention becomes on a device that our kernels do not know.
+extern const InnerAttention kStreamSdpaAttention;
+
 /// Throws InvalidArgument listing the known names.
 const InnerAttention& find_inner(std::string_view name);
 
+/// The same, and it throws InvalidArgument listing those that `form` can use
+/// where this one is not among them.
+const InnerAttention& find_inner(std::string_view name, const Form& form);
+
 /// Names of all, in the order of the table.
 std::vector<std::string> inner_names();
+
+/// Names of those that `form` can use, in the same order.
+std::vector<std::string> inners_for(const Form& form);
+
+/// The fastest with the least memory: "stream" where keys travel as the latent
+/// and scores are taken in head space (LAGA), else "fused".
+std::string_view default_inner(const Form& form);
 
 } // namespace laga

@@ -1,9 +1,12 @@
 #include "laga/attention/inner/nodes.h"
 
+#include "laga/attention/memory.h"
 #include "laga/core/check.h"
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
 
 namespace laga {
 
@@ -21,6 +24,7 @@ void keep(
       static_cast<int64_t>(reinterpret_cast<intptr_t>(&inner));
   ctx->saved_data["scale"] = options.softmax_scale;
   ctx->saved_data["causal"] = options.causal;
+  ctx->saved_data["delta_given"] = options.delta_given;
 }
 const InnerAttention& kept_inner(AutogradContext* ctx) {
   return *reinterpret_cast<const InnerAttention*>(
@@ -28,16 +32,9 @@ const InnerAttention& kept_inner(AutogradContext* ctx) {
 }
 AttentionOptions kept_options(AutogradContext* ctx) {
   return {
-      ctx->saved_data["scale"].toDouble(), ctx->saved_data["causal"].toBool()};
-}
-
-// Saves inputs and whatever the routine wants to keep; get_saved_variables
-// returns them in this order.
-void save(
-    AutogradContext* ctx, tensor_list inputs, std::vector<at::Tensor> extra) {
-  for (at::Tensor& tensor : extra)
-    inputs.push_back(std::move(tensor));
-  ctx->save_for_backward(std::move(inputs));
+      ctx->saved_data["scale"].toDouble(),
+      ctx->saved_data["causal"].toBool(),
+      ctx->saved_data["delta_given"].toBool()};
 }
 
 // Contiguous, whatever x's strides.
@@ -45,45 +42,13 @@ at::Tensor empty_contiguous(const at::Tensor& x) {
   return at::empty(x.sizes(), x.options());
 }
 
-at::Tensor empty_like_heads(const at::Tensor& q, int64_t width) {
-  return at::empty({q.size(0), q.size(1), q.size(2), width}, q.options());
-}
+// How three inputs are parts of what the routine takes, and which routine.
 
-struct HeadAttention : torch::autograd::Function<HeadAttention> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& q,
-      const at::Tensor& kv,
-      const at::Tensor& k_pe,
-      const InnerAttention& inner,
-      const AttentionOptions& options) {
-    const AttentionTensors in = parts(q, kv, k_pe);
-    const at::Tensor out = empty_like_heads(q, in.v.size(-1));
-    save(ctx, {q, kv, k_pe}, inner.forward(in, options, out));
-    keep(ctx, inner, options);
-    return out;
-  }
-  static tensor_list backward(AutogradContext* ctx, tensor_list d) {
-    tensor_list saved = ctx->get_saved_variables();
-    const at::Tensor q = saved[0], kv = saved[1], k_pe = saved[2];
-    saved.erase(saved.begin(), saved.begin() + 3);
-    at::Tensor d_q, d_kv, d_k_pe;
-    const auto make_gradients = [&] {
-      d_q = empty_contiguous(q);
-      d_kv = empty_contiguous(kv);
-      d_k_pe = empty_contiguous(k_pe);
-      return parts(d_q, d_kv, d_k_pe);
-    };
-    kept_inner(ctx).backward(
-        parts(q, kv, k_pe),
-        kept_options(ctx),
-        std::move(saved),
-        d[0],
-        make_gradients);
-    return {d_q, d_kv, d_k_pe, at::Tensor(), at::Tensor()};
-  }
+// q [S, b, h, nope + r], kv [S, b, h, nope + v], k_pe [S, b, h | 1, r]
+struct HeadSpace {
+  static constexpr auto kForward = &InnerAttention::forward;
+  static constexpr auto kBackward = &InnerAttention::backward;
 
- private:
   static AttentionTensors parts(
       const at::Tensor& q, const at::Tensor& kv, const at::Tensor& k_pe) {
     const int64_t r = k_pe.size(-1);
@@ -92,43 +57,19 @@ struct HeadAttention : torch::autograd::Function<HeadAttention> {
     const auto kv_parts = kv.split_with_sizes({nope, kv.size(-1) - nope}, -1);
     return {q_parts[0], q_parts[1], kv_parts[0], k_pe, kv_parts[1]};
   }
+  static int64_t out_width(const AttentionTensors& in) {
+    return in.v.size(-1);
+  }
+  static at::Tensor empty_last(const at::Tensor& k_pe) {
+    return empty_contiguous(k_pe);
+  }
 };
 
-struct LatentAttention : torch::autograd::Function<LatentAttention> {
-  static at::Tensor forward(
-      AutogradContext* ctx,
-      const at::Tensor& q_latent,
-      const at::Tensor& q_pe,
-      const at::Tensor& latent,
-      const InnerAttention& inner,
-      const AttentionOptions& options) {
-    const AttentionTensors in = parts(q_latent, q_pe, latent);
-    const at::Tensor out = empty_like_heads(q_latent, q_latent.size(-1));
-    save(ctx, {q_latent, q_pe, latent}, inner.forward(in, options, out));
-    keep(ctx, inner, options);
-    return out;
-  }
-  static tensor_list backward(AutogradContext* ctx, tensor_list d) {
-    tensor_list saved = ctx->get_saved_variables();
-    const at::Tensor q_latent = saved[0], q_pe = saved[1], latent = saved[2];
-    saved.erase(saved.begin(), saved.begin() + 3);
-    at::Tensor d_q_latent, d_q_pe, d_latent;
-    const auto make_gradients = [&] {
-      d_q_latent = empty_contiguous(q_latent);
-      d_q_pe = empty_contiguous(q_pe);
-      d_latent = empty_contiguous(latent);
-      return parts(d_q_latent, d_q_pe, d_latent);
-    };
-    kept_inner(ctx).backward(
-        parts(q_latent, q_pe, latent),
-        kept_options(ctx),
-        std::move(saved),
-        d[0],
-        make_gradients);
-    return {d_q_latent, d_q_pe, d_latent, at::Tensor(), at::Tensor()};
-  }
+// q_latent [S, b, h, c], q_pe [S, b, h, r], latent [S, b, c + r]
+struct LatentSpace {
+  static constexpr auto kForward = &InnerAttention::forward;
+  static constexpr auto kBackward = &InnerAttention::backward;
 
- private:
   static AttentionTensors parts(
       const at::Tensor& q_latent,
       const at::Tensor& q_pe,
@@ -137,40 +78,118 @@ struct LatentAttention : torch::autograd::Function<LatentAttention> {
         {q_latent.size(-1), q_pe.size(-1)}, -1);
     return {q_latent, q_pe, kv[0], kv[1], kv[0]};
   }
+  static int64_t out_width(const AttentionTensors& in) {
+    return in.v.size(-1);
+  }
+  static at::Tensor empty_last(const at::Tensor& latent) {
+    return empty_contiguous(latent);
+  }
 };
+
+// q [S, b, h, nope + r], latent [S, b, c + r], kv_b [h (nope + v), c]
+struct Streamed {
+  static constexpr auto kForward = &InnerAttention::forward_latent;
+  static constexpr auto kBackward = &InnerAttention::backward_latent;
+
+  static LatentTensors parts(
+      const at::Tensor& q, const at::Tensor& latent, const at::Tensor& kv_b) {
+    const int64_t r = latent.size(-1) - kv_b.size(-1);
+    const auto q_parts = q.split_with_sizes({q.size(-1) - r, r}, -1);
+    return {q_parts[0], q_parts[1], latent, kv_b};
+  }
+  static int64_t out_width(const LatentTensors& in) {
+    return in.kv_b.size(0) / in.q_nope.size(2) - in.q_nope.size(-1);
+  }
+  static at::Tensor empty_last(const at::Tensor& kv_b) {
+    const ChargeWeightGradients charge;
+    return empty_contiguous(kv_b);
+  }
+};
+
+// Returns out [S, b, h, w_v] and, where delta is given, lse [S, b, h].
+template <class Space>
+struct AttentionNode : torch::autograd::Function<AttentionNode<Space>> {
+  static tensor_list forward(
+      AutogradContext* ctx,
+      const at::Tensor& a,
+      const at::Tensor& b,
+      const at::Tensor& c,
+      const InnerAttention& inner,
+      const AttentionOptions& options) {
+    const auto in = Space::parts(a, b, c);
+    const at::Tensor& q = in.q_nope;
+    at::Tensor out = at::empty(
+        {q.size(0), q.size(1), q.size(2), Space::out_width(in)}, q.options());
+    tensor_list kept = (inner.*Space::kForward)(in, options, out);
+    tensor_list results{out};
+    if (options.delta_given) results.push_back(kept[0]);
+    kept.insert(kept.begin(), {a, b, c});
+    ctx->save_for_backward(std::move(kept));
+    keep(ctx, inner, options);
+    return results;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list d) {
+    tensor_list saved = ctx->get_saved_variables();
+    const at::Tensor a = saved[0], b = saved[1], c = saved[2];
+    saved.erase(saved.begin(), saved.begin() + 3);
+    if (kept_options(ctx).delta_given) saved.push_back(d[1].neg());
+    at::Tensor d_a, d_b, d_c;
+    const auto make_gradients = [&] {
+      d_a = empty_contiguous(a);
+      d_b = empty_contiguous(b);
+      d_c = Space::empty_last(c);
+      return Space::parts(d_a, d_b, d_c);
+    };
+    (kept_inner(ctx).*Space::kBackward)(
+        Space::parts(a, b, c),
+        kept_options(ctx),
+        std::move(saved),
+        d[0],
+        make_gradients);
+    return {d_a, d_b, d_c, at::Tensor(), at::Tensor()};
+  }
+};
+
+template <class Space>
+Attended attend(
+    const at::Tensor& a,
+    const at::Tensor& b,
+    const at::Tensor& c,
+    const InnerAttention& inner,
+    const AttentionOptions& options) {
+  tensor_list results = AttentionNode<Space>::apply(a, b, c, inner, options);
+  results.resize(2);
+  return {results[0], results[1]};
+}
 
 } // namespace
 
-at::Tensor head_attention(
+Attended head_attention(
     const at::Tensor& q,
     const at::Tensor& kv,
     const at::Tensor& k_pe,
     const InnerAttention& inner,
     const AttentionOptions& options) {
-  return HeadAttention::apply(q, kv, k_pe, inner, options);
+  return attend<HeadSpace>(q, kv, k_pe, inner, options);
 }
 
-at::Tensor latent_attention(
+Attended latent_attention(
     const at::Tensor& q_latent,
     const at::Tensor& q_pe,
     const at::Tensor& latent,
     const InnerAttention& inner,
     const AttentionOptions& options) {
-  return LatentAttention::apply(q_latent, q_pe, latent, inner, options);
+  return attend<LatentSpace>(q_latent, q_pe, latent, inner, options);
 }
 
-const InnerAttention& find_inner(std::string_view name) {
-  if (name == kEagerAttention.name) return kEagerAttention;
-  std::string known;
-  for (const std::string& inner : inner_names()) {
-    known += (known.empty() ? "" : ", ") + inner;
-  }
-  throw InvalidArgument(detail::concat(
-      "[find_inner] unknown inner attention '", name, "'. Known: ", known));
-}
-
-std::vector<std::string> inner_names() {
-  return {std::string(kEagerAttention.name)};
+Attended streamed_attention(
+    const at::Tensor& q,
+    const at::Tensor& latent,
+    const at::Tensor& kv_b,
+    const InnerAttention& inner,
+    const AttentionOptions& options) {
+  return attend<Streamed>(q, latent, kv_b, inner, options);
 }
 
 } // namespace laga
