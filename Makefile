@@ -26,10 +26,12 @@ test: ## build and run all tests
 	@tools/build.sh release
 	@ctest --preset release
 
-bench: ## build, and measure the parts by themselves: the collectives
+bench: ## build, and measure the parts by themselves: collectives, one layer
 	@tools/setup.sh packages torch
 	@tools/build.sh release bin/laga
 	@build/bin/laga bench comm
+	@# fp32: without AVX-512, libtorch's bf16 would take minutes.
+	@build/bin/laga bench layer --model deepseek-v2-lite --seq 1k --dtype fp32 --repeat 3
 
 format: ## rewrite the C++ and Python sources in the project's format
 	@tools/setup.sh lint

@@ -15,18 +15,6 @@ namespace laga::cli {
 
 namespace {
 
-// MemAvailable of Linux, in bytes; infinite where there is no such file.
-double available_memory() {
-  std::ifstream info("/proc/meminfo");
-  std::string name, unit;
-  double kilobytes = 0;
-  while (info >> name >> kilobytes) {
-    std::getline(info, unit);
-    if (name == "MemAvailable:") return kilobytes * 1024;
-  }
-  return std::numeric_limits<double>::infinity();
-}
-
 // torch appends a stack trace to its messages; the first line says it.
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
@@ -63,6 +51,18 @@ int guarded(const std::function<int()>& command) {
   } catch (const std::exception& error) {
     return failed(kSystemFailed, first_line(error.what()));
   }
+}
+
+// MemAvailable of Linux; other systems have no such file.
+double available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string name, unit;
+  double kilobytes = 0;
+  while (info >> name >> kilobytes) {
+    std::getline(info, unit);
+    if (name == "MemAvailable:") return kilobytes * 1024;
+  }
+  return std::numeric_limits<double>::infinity();
 }
 
 void check_memory(double bytes, const std::string& advice) {

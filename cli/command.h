@@ -20,6 +20,10 @@ void add_verify(CLI::App& program, std::function<int()>& chosen);
 /// Runs a command and turns what it throws into one line on stderr and a code.
 int guarded(const std::function<int()>& command);
 
+/// Bytes that can be had without swapping; infinite where the system does not
+/// say.
+double available_memory();
+
 /// Throws InvalidArgument unless about `bytes` of memory are available, saying
 /// what needs them and how to need less. Better than the kernel's killer.
 void check_memory(double bytes, const std::string& advice);

@@ -16,9 +16,36 @@
 
 #include "cli/command.h"
 #include "cli/json_output.h"
+#include "cli/names.h"
 #include "cli/progress.h"
 
 namespace laga::cli {
+
+std::vector<FormRow> rows_of(
+    const std::vector<std::string>& forms, const std::string& inner) {
+  std::vector<FormRow> rows;
+  for (const std::string& form : forms) {
+    if (inner == "default") {
+      rows.push_back({form, std::string(default_inner(find_form(form)))});
+      continue;
+    }
+    const std::vector<std::string> usable = inners_for(find_form(form));
+    const size_t before = rows.size();
+    for (const std::string& name : parse_inners(inner)) {
+      if (std::find(usable.begin(), usable.end(), name) != usable.end())
+        rows.push_back({form, name});
+    }
+    LAGA_CHECK(
+        rows.size() > before,
+        "form ",
+        form,
+        " cannot use inner attention '",
+        inner,
+        "'. It can use: ",
+        listed(usable));
+  }
+  return rows;
+}
 
 namespace {
 
@@ -26,34 +53,50 @@ RunShape shape_of(const CompareOptions& options) {
   return {options.seq, options.batch, options.engine.ranks, options.dtype};
 }
 
-// Bytes of the score-sized buffers: eager's three over all ranks that are here,
-// or the reference's six (scores, scaled, masked, softmax and two gradients) in
-// wider numbers.
+int64_t score_buffers(const CompareOptions& options) {
+  int64_t most = 0;
+  for (const FormRow& row : options.rows)
+    most = std::max(most, find_inner(row.inner).score_buffers);
+  return most;
+}
+
+// Bytes of the score-sized buffers: the inner attention's over all ranks that
+// are here, or the reference's six (scores, scaled, masked, softmax and two
+// gradients) in wider numbers.
 double score_bytes(
     const CompareOptions& options, const MlaConfig& config, bool ghost) {
   const auto seq = static_cast<double>(options.seq);
   const double scores = static_cast<double>(options.batch) *
                         static_cast<double>(config.num_heads) * seq * seq;
   const double wide = options.dtype == Dtype::kFp64 ? 8 : 4;
-  const double eager = 3 * scores *
+  const double inner = static_cast<double>(score_buffers(options)) * scores *
                        static_cast<double>(size_of(options.dtype)) /
                        (ghost ? options.engine.ranks : 1);
-  return std::max(eager, options.reference ? 6 * scores * wide : 0.0);
+  return std::max(inner, options.reference ? 6 * scores * wide : 0.0);
 }
 
 // Everything that can be wrong is found here, before anything long begins.
 void check_options(
     const CompareOptions& options, const MlaConfig& config, bool ghost) {
   require_computable(config);
-  for (const std::string& form : options.forms) {
-    check_shape(config, find_form(form), shape_of(options));
+  for (const FormRow& row : options.rows) {
+    check_shape(config, find_form(row.form), shape_of(options));
+    LAGA_CHECK(
+        !options.send_delta || find_inner(row.inner).takes_delta,
+        "--send-delta: ",
+        row.form,
+        " with inner attention '",
+        row.inner,
+        "'. fused and stream can be given delta");
   }
-  find_inner(options.inner);
   LAGA_CHECK(
       options.weights.empty() || !ghost,
       "--weights make no difference to a ghost: leave them out");
   std::string advice =
-      "Eager scores grow with batch x heads x sequence^2: shorten --seq";
+      "Scores grow with batch x heads x sequence^2: shorten --seq";
+  if (score_buffers(options) > 0) {
+    advice += ", or take an inner attention without them (--inner)";
+  }
   if (options.reference) {
     advice += ", or leave the reference out (--no-reference)";
   }
@@ -81,11 +124,12 @@ NamedResults reference_results(
 LayerTask task_of(
     const CompareOptions& options,
     const MlaConfig& config,
-    const std::string& form) {
+    const FormRow& row) {
   LayerTask task{
-      config, find_form(form), shape_of(options), {}, options.repeat};
+      config, find_form(row.form), shape_of(options), {}, options.repeat};
   task.options.causal = options.causal;
-  task.options.inner = options.inner;
+  task.options.inner = row.inner;
+  task.options.send_delta = options.send_delta;
   return task;
 }
 
@@ -110,7 +154,7 @@ int compare(CompareOptions options) {
   options.reference = options.reference && engine.has_results();
   check_options(options, config, !engine.has_results());
   JsonOutput json(engine.reports() ? options.json : "");
-  const auto form_count = static_cast<int>(options.forms.size());
+  const auto form_count = static_cast<int>(options.rows.size());
   Progress progress(form_count + (options.reference ? 2 : 1), engine.reports());
 
   progress.step(fmt::format(
@@ -124,13 +168,14 @@ int compare(CompareOptions options) {
         load_weights(config, options.weights, options.dtype, options.layer);
   }
   std::vector<LayerRun> runs;
-  for (const std::string& form : options.forms) {
+  for (const FormRow& row : options.rows) {
     progress.step(fmt::format(
-        "{}: forward, backward and weight-gradient sum on {} ranks",
-        form,
+        "{} ({}): forward, backward and weight-gradient sum on {} ranks",
+        row.form,
+        row.inner,
         options.engine.ranks));
     std::optional<LayerRun> run =
-        engine.run(task_of(options, config, form), inputs, options.seed);
+        engine.run(task_of(options, config, row), inputs, options.seed);
     if (run) runs.push_back(std::move(*run));
   }
   if (!engine.reports()) return kOk;
@@ -145,36 +190,13 @@ int compare(CompareOptions options) {
   Comparison comparison{options, engine.description(), nodes, config, {}};
   for (size_t i = 0; i < runs.size(); ++i) {
     comparison.forms.push_back(judged(
-        task_of(options, config, options.forms[i]),
+        task_of(options, config, options.rows[i]),
         std::move(runs[i]),
         reference));
   }
   print_table(comparison, json.table_stream());
   json.write(json_document(comparison));
   return all_fine(comparison.forms) ? kOk : kCheckFailed;
-}
-
-// "all" or a list; unknown names raise.
-std::vector<std::string> parse_forms(const std::string& text) {
-  std::vector<std::string> forms;
-  if (text == "all") {
-    for (const Form& form : kForms) {
-      forms.emplace_back(form.name);
-    }
-    return forms;
-  }
-  for (const std::string& name : CLI::detail::split(text, ',')) {
-    forms.emplace_back(find_form(name).name);
-  }
-  return forms;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
 }
 
 // Options whose text is parsed when the command runs, where errors are caught.
@@ -188,7 +210,7 @@ struct Typed {
     result.seq = parse_count(seq, "--seq");
     result.batch = parse_count(batch, "--batch");
     result.dtype = parse_dtype(dtype);
-    result.forms = parse_forms(forms);
+    result.rows = rows_of(parse_forms(forms), options.inner);
     result.causal = !full;
     result.reference = !no_reference;
     return result;
@@ -213,7 +235,11 @@ void add_options(CLI::App& command, Typed& typed) {
       ->capture_default_str();
   command
       .add_option(
-          "--inner", options.inner, "Inner attention: " + listed(inner_names()))
+          "--inner",
+          options.inner,
+          "default (stream for laga, fused for the others), all, or some of\n" +
+              listed(inner_names()) +
+              ": inner attentions;\neach form takes those it can use")
       ->capture_default_str();
   command
       .add_option(
@@ -237,6 +263,11 @@ void add_options(CLI::App& command, Typed& typed) {
       "--layer",
       options.layer,
       "Which layer of --weights, where the file has several");
+  command.add_flag(
+      "--send-delta",
+      options.send_delta,
+      "Send rowsum(out d_out) with the output's gradient: the output is kept "
+      "once, not twice");
   command.add_flag("--full", typed.full, "Full attention instead of causal");
   command.add_flag(
       "--no-reference",

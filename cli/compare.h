@@ -13,13 +13,19 @@
 
 namespace laga::cli {
 
+/// One form with one inner attention.
+struct FormRow {
+  std::string form, inner;
+};
+
 struct CompareOptions {
   std::string model = "deepseek-v3";
   int64_t seq = 1024;
   int64_t batch = 1;
   Dtype dtype = Dtype::kBf16;
-  std::string inner = "eager";
-  std::vector<std::string> forms;
+  std::string inner = "default"; // as typed
+  std::vector<FormRow> rows;
+  bool send_delta = false;
   int repeat = 1;
   uint64_t seed = 0;
   bool causal = true;
@@ -32,7 +38,7 @@ struct CompareOptions {
 
 /// One form's figures, all judged.
 struct FormFigures {
-  std::string form;
+  std::string form, inner;
   PhaseSeconds seconds;
   MemoryBytes memory;              // rank 0's, or the ghost's
   std::vector<Transfer> measured;  // of the same rank
@@ -50,6 +56,11 @@ struct Comparison {
   MlaConfig config;
   std::vector<FormFigures> forms;
 };
+
+/// Each of `forms` with those of `inner` ("default", "all" or names) that it
+/// can use. Throws InvalidArgument where a form can use none of them.
+std::vector<FormRow> rows_of(
+    const std::vector<std::string>& forms, const std::string& inner);
 
 /// Above this relative error from the reference a result is called wrong. It
 /// tells a missing term (1e-1 and more) from rounding; `laga verify` holds the

@@ -15,7 +15,11 @@ void check_transfers(
   for (size_t i = 0; i < run.transfers.size(); ++i) {
     const int rank = run.first_rank + static_cast<int>(i);
     const auto predicted = predict_transfers(
-        task.config, task.form, task.shape, {rank, run.node_of});
+        task.config,
+        task.form,
+        task.shape,
+        {rank, run.node_of},
+        {task.options.send_delta});
     for (const std::string& line : differences(predicted, run.transfers[i])) {
       figures.failures.push_back(fmt::format("rank {}: {}", rank, line));
     }
@@ -69,6 +73,7 @@ FormFigures judged(
     const std::optional<NamedResults>& reference) {
   FormFigures figures;
   figures.form = task.form.name;
+  figures.inner = task.options.inner;
   figures.seconds = run.seconds;
   figures.memory = run.memory[0];
   figures.measured = run.transfers[0];

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/compare.h"
 #include "cli/table.h"
@@ -63,16 +64,15 @@ void print_header(const Comparison& comparison, std::FILE* stream) {
       c.q_lora_rank == 0 ? "none" : std::to_string(c.q_lora_rank));
   fmt::print(
       stream,
-      "sequence {}  batch {}  ranks {} ({})  {}  inner {}  {}  "
-      "seed {}\n",
+      "sequence {}  batch {}  ranks {} ({})  {}  {}  seed {}{}\n",
       o.seq,
       o.batch,
       o.engine.ranks,
       comparison.ranks_are,
       name_of(o.dtype),
-      o.inner,
       o.causal ? "causal" : "full",
-      o.seed);
+      o.seed,
+      o.send_delta ? "  delta sent" : "");
   if (o.reference) {
     fmt::print(
         stream,
@@ -89,6 +89,7 @@ std::vector<std::string> cells(
   const bool predicted = differences(form.predicted, form.measured).empty();
   std::vector<std::string> row{
       form.form,
+      form.inner,
       fmt::format("{:.2f}", form.seconds.forward),
       fmt::format("{:.2f}", form.seconds.backward),
       fmt::format("{:.0f}", tokens_per_s(comparison, form)),
@@ -113,7 +114,9 @@ std::vector<std::string> cells(
 void print_weight_gradients(const Comparison& comparison, std::FILE* stream) {
   if (comparison.options.engine.ranks == 1) return;
   fmt::print(stream, "Weight gradients, once a step, MiB sent by a rank:");
+  std::string last;
   for (const FormFigures& form : comparison.forms) {
+    if (form.form == std::exchange(last, form.form)) continue;
     fmt::print(
         stream,
         " {} {}",
@@ -177,6 +180,7 @@ Json form_json(const Comparison& comparison, const FormFigures& form) {
   }
   return {
       {"form", form.form},
+      {"inner", form.inner},
       {"time_s",
        {{"forward", form.seconds.forward},
         {"backward", form.seconds.backward},
@@ -216,6 +220,7 @@ void print_table(const Comparison& comparison, std::FILE* stream) {
   print_header(comparison, stream);
   std::vector<Table::Column> columns{
       {"", "form", true},
+      {"", "inner", true},
       {"time, s", "forward"},
       {"time, s", "backward"},
       {" ", "tokens/s"},
@@ -269,6 +274,7 @@ nlohmann::ordered_json json_document(const Comparison& comparison) {
       {"weights", o.weights.empty() ? Json(nullptr) : Json(o.weights)},
       {"repeat", o.repeat},
       {"causal", o.causal},
+      {"send_delta", o.send_delta},
       {"forms", std::move(forms)}};
 }
 

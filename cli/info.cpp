@@ -2,6 +2,7 @@
 #include "laga/comm/mpi/mpi.h"
 #include "laga/core/config.h"
 #include "laga/core/form.h"
+#include "laga/kernels/attention.h"
 
 #include <ATen/Parallel.h>
 #include <torch/headeronly/version.h>
@@ -60,6 +61,10 @@ Json facts() {
       {"cores", std::thread::hardware_concurrency()},
       {"torch_threads", at::get_num_threads()},
       {"instruction_sets", instruction_sets()},
+      {"kernels",
+       {fmt::format("bf16: {}", kernels::kernels<Bf16>().isa),
+        fmt::format("fp32: {}", kernels::kernels<float>().isa),
+        fmt::format("fp64: {}", kernels::kernels<double>().isa)}},
       {"comm", std::move(comm)},
       {"forms", std::move(forms)},
       {"inner", inner_names()},

@@ -12,10 +12,13 @@ namespace laga::cli {
 namespace {
 
 // A handler may only touch plain memory and call async-signal-safe functions.
-char unfinished_file[4096];
+constexpr size_t kSlots = 2; // --json and --output
+char unfinished_files[kSlots][4096];
 
 void leave(int signal) {
-  if (unfinished_file[0] != '\0') unlink(unfinished_file);
+  for (const char* file : unfinished_files) {
+    if (file[0] != '\0') unlink(file);
+  }
   // SIGTERM comes from a launcher or a script, which knows what it does.
   constexpr char kMessage[] = "\nlaga: interrupted\n";
   if (signal == SIGINT &&
@@ -32,9 +35,16 @@ void handle_interrupts() {
   std::signal(SIGTERM, leave);
 }
 
-void remove_if_interrupted(const std::string& path) {
-  LAGA_CHECK_LT(path.size(), sizeof(unfinished_file), "path ", path);
-  std::strcpy(unfinished_file, path.c_str());
+RemoveIfInterrupted::RemoveIfInterrupted(const std::string& path) {
+  while (slot_ < kSlots && unfinished_files[slot_][0] != '\0')
+    ++slot_;
+  LAGA_CHECK_LT(slot_, kSlots, "unfinished files at a time");
+  LAGA_CHECK_LT(path.size(), sizeof(unfinished_files[0]), "path ", path);
+  std::strcpy(unfinished_files[slot_], path.c_str());
+}
+
+RemoveIfInterrupted::~RemoveIfInterrupted() {
+  unfinished_files[slot_][0] = '\0';
 }
 
 } // namespace laga::cli

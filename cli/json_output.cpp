@@ -10,8 +10,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "cli/interrupt.h"
-
 namespace laga::cli {
 
 JsonOutput::JsonOutput(std::string path) : path_(std::move(path)) {
@@ -22,14 +20,13 @@ JsonOutput::JsonOutput(std::string path) : path_(std::move(path)) {
     throw InvalidArgument(fmt::format(
         "[--json] cannot write {}: {}", path_, std::strerror(errno)));
   }
-  remove_if_interrupted(unfinished_);
+  guard_.emplace(unfinished_);
 }
 
 JsonOutput::~JsonOutput() {
   if (file_ == nullptr) return;
   std::fclose(file_);
   std::remove(unfinished_.c_str());
-  remove_if_interrupted("");
 }
 
 void JsonOutput::write(const nlohmann::ordered_json& document) {
@@ -48,7 +45,7 @@ void JsonOutput::write(const nlohmann::ordered_json& document) {
     throw std::runtime_error(
         fmt::format("[--json] writing {} failed: {}", path_, reason));
   }
-  remove_if_interrupted("");
+  guard_.reset();
 }
 
 } // namespace laga::cli

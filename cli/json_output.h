@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+
+#include "cli/interrupt.h"
 
 namespace laga::cli {
 
@@ -28,6 +31,7 @@ class JsonOutput {
  private:
   std::string path_;
   std::string unfinished_;
+  std::optional<RemoveIfInterrupted> guard_;
   std::FILE* file_ = nullptr;
 };
 

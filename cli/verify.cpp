@@ -1,5 +1,6 @@
 #include "cli/verify.h"
 
+#include "laga/attention/inner/inner.h"
 #include "laga/core/check.h"
 #include "laga/core/parse.h"
 #include "laga/measure/verification.h"
@@ -8,10 +9,12 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "cli/command.h"
 #include "cli/engine.h"
 #include "cli/json_output.h"
+#include "cli/names.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -21,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The worst of all runs of one form in one dtype.
+// The worst of all runs of one form with one inner attention in one dtype.
 struct Summary {
   int runs = 0;
   int failed = 0;
@@ -29,10 +32,11 @@ struct Summary {
   NamedError gradient{"", 0};
 };
 
-using Summaries = std::map<std::pair<Dtype, std::string>, Summary>;
+using Summaries =
+    std::map<std::tuple<Dtype, std::string, std::string>, Summary>;
 
 void add(const Verdict& verdict, Summaries& summaries) {
-  Summary& summary = summaries[{verdict.dtype, verdict.form}];
+  Summary& summary = summaries[{verdict.dtype, verdict.form, verdict.inner}];
   ++summary.runs;
   summary.failed += verdict.failures.empty() ? 0 : 1;
   summary.output_error = std::max(summary.output_error, verdict.output_error);
@@ -45,10 +49,11 @@ void print_failures(const Verdict& verdict) {
   for (const std::string& failure : verdict.failures) {
     fmt::print(
         stderr,
-        "laga: {} {} {} P={}: {}\n",
+        "laga: {} {} {} {} P={}: {}\n",
         verdict.case_name,
         name_of(verdict.dtype),
         verdict.form,
+        verdict.inner,
         verdict.ranks,
         failure);
   }
@@ -59,6 +64,7 @@ Json to_json(const Verdict& verdict) {
       {"case", verdict.case_name},
       {"dtype", name_of(verdict.dtype)},
       {"form", verdict.form},
+      {"inner", verdict.inner},
       {"ranks", verdict.ranks},
       {"output_error", verdict.output_error},
       {"worst_gradient_error", verdict.worst_gradient.relative},
@@ -70,6 +76,7 @@ void print_table(const Summaries& summaries, std::FILE* stream) {
   Table table(
       {{"", "dtype", true},
        {"", "form", true},
+       {"", "inner", true},
        {"", "runs"},
        {"", "failed"},
        {"largest relative error", "output"},
@@ -77,8 +84,9 @@ void print_table(const Summaries& summaries, std::FILE* stream) {
        {"largest relative error", "", true}});
   for (const auto& [key, summary] : summaries) {
     table.add_row(
-        {std::string(name_of(key.first)),
-         key.second,
+        {std::string(name_of(std::get<Dtype>(key))),
+         std::get<1>(key),
+         std::get<2>(key),
          std::to_string(summary.runs),
          std::to_string(summary.failed),
          fmt::format("{:.1e}", summary.output_error),
@@ -107,10 +115,7 @@ std::vector<int> ranks_to_run(
   return ranks;
 }
 
-int verify_all(
-    const VerifyOptions& options,
-    const std::vector<int>& ranks,
-    const Engine& engine) {
+int verify_all(const VerifyOptions& options, const Engine& engine) {
   const std::vector<VerifyCase> cases = verify_cases(options.quick);
   JsonOutput json(options.json);
   Progress progress(static_cast<int>(cases.size()), engine.reports());
@@ -121,7 +126,11 @@ int verify_all(
     progress.step(a_case.name);
     for (const Dtype dtype : {Dtype::kFp64, Dtype::kFp32, Dtype::kBf16}) {
       verify(
-          a_case, dtype, ranks, engine.runner(), [&](const Verdict& verdict) {
+          a_case,
+          dtype,
+          options.selection,
+          engine.runner(),
+          [&](const Verdict& verdict) {
             add(verdict, summaries);
             print_failures(verdict);
             runs.push_back(to_json(verdict));
@@ -155,6 +164,7 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "implementations wrote.");
   auto options = std::make_shared<VerifyOptions>();
   auto ranks = std::make_shared<std::string>();
+  auto inners = std::make_shared<std::string>("all");
   auto* quick = command->add_flag(
       "--quick", options->quick, "Two cases that show most mistakes");
   command
@@ -175,6 +185,13 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "lists,\nor that a reference's heads and sequence allow)");
   command
       ->add_option(
+          "--inner",
+          *inners,
+          "all, or some of " + listed(inner_names()) +
+              ": inner attentions;\neach form takes those it can use")
+      ->capture_default_str();
+  command
+      ->add_option(
           "--deadline",
           options->deadline_s,
           "Seconds a rank waits for the others")
@@ -187,20 +204,23 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
   command->footer(
       "Example: laga verify --quick --ranks 1,4\n"
       "         laga verify --reference layer.safetensors --ranks 1,2,4");
-  command->callback([options, ranks, &chosen] {
-    chosen = [options, ranks] {
+  command->callback([options, ranks, inners, &chosen] {
+    chosen = [options, ranks, inners] {
+      RunSelection& selection = options->selection;
+      selection.inners = parse_inners(*inners);
       if (!ranks->empty()) {
         for (const int64_t count : parse_counts(*ranks, "--ranks")) {
-          options->ranks.push_back(static_cast<int>(
+          selection.ranks.push_back(static_cast<int>(
               std::min<int64_t>(count, std::numeric_limits<int>::max())));
         }
       }
       EngineOptions of_engine;
       of_engine.deadline_s = options->deadline_s;
       const Engine engine(of_engine);
+      selection.ranks = ranks_to_run(selection.ranks, engine);
       const auto run =
           options->references.empty() ? verify_all : verify_references;
-      return run(*options, ranks_to_run(options->ranks, engine), engine);
+      return run(*options, engine);
     };
   });
 }

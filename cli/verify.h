@@ -1,6 +1,8 @@
 // laga verify: over the built-in matrix, or against other implementations.
 #pragma once
 
+#include "laga/measure/verification.h"
+
 #include <string>
 #include <vector>
 
@@ -11,16 +13,13 @@ namespace laga::cli {
 struct VerifyOptions {
   bool quick = false;
   std::vector<std::string> references; // files; empty: the matrix
-  std::vector<int> ranks;              // empty: each case's own
+  RunSelection selection;              // rank counts: of each case's own
   double deadline_s = 300;
   std::string json;
 };
 
-/// Judges every form against files that other implementations wrote, over those
-/// of `ranks` (empty: all) that each file allows. Returns an ExitCode.
-int verify_references(
-    const VerifyOptions& options,
-    const std::vector<int>& ranks,
-    const Engine& engine);
+/// Judges every form against files that other implementations wrote, over the
+/// selected rank counts that each file allows. Returns an ExitCode.
+int verify_references(const VerifyOptions& options, const Engine& engine);
 
 } // namespace laga::cli

@@ -52,7 +52,7 @@ void print_failures(
 
 ReferenceRuns run_reference(
     const std::string& path,
-    const std::vector<int>& ranks,
+    const RunSelection& selection,
     const Engine& engine) {
   ReferenceRuns reference{path, read_foreign_case(path), {}, {}};
   const ForeignCase& a_case = reference.a_case;
@@ -64,11 +64,12 @@ ReferenceRuns run_reference(
   verify_foreign(
       a_case,
       reference.limits,
-      ranks,
+      selection,
       engine.runner(),
       [&](const Verdict& run) {
         print_failures(
-            fmt::format("{} {} P={}", run.case_name, run.form, run.ranks),
+            fmt::format(
+                "{} {} {} P={}", run.case_name, run.form, run.inner, run.ranks),
             run.failures);
         reference.runs.push_back(run);
       });
@@ -86,6 +87,7 @@ ReferenceRuns run_reference(
 Json to_json(const Verdict& run) {
   return {
       {"form", run.form},
+      {"inner", run.inner},
       {"ranks", run.ranks},
       {"output_error", run.output_error},
       {"worst_gradient_error", run.worst_gradient.relative},
@@ -140,6 +142,7 @@ void print_heading(const ReferenceRuns& reference, std::FILE* stream) {
 void print_table(const ReferenceRuns& reference, std::FILE* stream) {
   Table table(
       {{"", "form", true},
+       {"", "inner", true},
        {"", "P"},
        {"relative error", "output"},
        {"relative error", "gradient"},
@@ -148,6 +151,7 @@ void print_table(const ReferenceRuns& reference, std::FILE* stream) {
   for (const Verdict& run : reference.runs) {
     table.add_row(
         {run.form,
+         run.inner,
          std::to_string(run.ranks),
          fmt::format("{:.1e}", run.output_error),
          fmt::format("{:.1e}", run.worst_gradient.relative),
@@ -159,10 +163,7 @@ void print_table(const ReferenceRuns& reference, std::FILE* stream) {
 
 } // namespace
 
-int verify_references(
-    const VerifyOptions& options,
-    const std::vector<int>& ranks,
-    const Engine& engine) {
+int verify_references(const VerifyOptions& options, const Engine& engine) {
   JsonOutput json(options.json);
   Progress progress(
       static_cast<int>(options.references.size()), engine.reports());
@@ -171,7 +172,8 @@ int verify_references(
   int failed = 0;
   for (const std::string& path : options.references) {
     progress.step(path);
-    const ReferenceRuns reference = run_reference(path, ranks, engine);
+    const ReferenceRuns reference =
+        run_reference(path, options.selection, engine);
     if (!engine.reports()) continue;
     print_heading(reference, json.table_stream());
     print_table(reference, json.table_stream());

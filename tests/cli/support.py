@@ -1,8 +1,11 @@
 """Running the program under test."""
 
+import importlib.util
 import json
 import os
 import subprocess
+
+import pytest
 
 PROGRAM = os.environ["LAGA_PROGRAM"]
 
@@ -32,3 +35,14 @@ def small_model(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps({**SMALL, **changes}))
     return path
+
+
+def need(*modules):
+    """Skips where a module of other people is missing, except in CI."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    reason = f"not installed: {missing}; see tests/reference/requirements.txt"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -29,10 +29,10 @@ FAULTS = [
     ),
     Fault(
         "k_pe gradient not summed over heads: the last one survives",
-        "laga/attention/inner/eager.cpp",
-        "      sum->add(value);\n",
-        "      sum.emplace(value.sizes(), value.options());\n"
-        "      sum->add(value);\n",
+        "laga/attention/inner/key_value_gradients.cpp",
+        "    sum->add(value);\n",
+        "    sum.emplace(value.sizes(), value.options());\n"
+        "    sum->add(value);\n",
     ),
     Fault(
         "k_pe gradient of Explicit's copies: heads of rank 0 only",
@@ -139,6 +139,12 @@ FAULTS = [
         "laga/attention/inner/eager.cpp",
         "triu_(1)",
         "triu_(2)",
+    ),
+    Fault(
+        "sdpa's backward without the mask",
+        "laga/attention/inner/sdpa.cpp",
+        "      lse,\n      /*dropout_p=*/0,\n      options.causal,\n",
+        "      lse,\n      /*dropout_p=*/0,\n      false,\n",
     ),
     Fault(
         "returned heads unpacked in another order",

@@ -1,6 +1,5 @@
 """All forms against what other people's implementations compute."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -9,22 +8,11 @@ from pathlib import Path
 
 import pytest
 from cases import CASES
-from support import laga
+from support import laga, need
 
 HERE = Path(__file__).parent
 FORMS = {"explicit", "explicit-compact", "absorbed", "laga"}
 ALL = [(library, name) for library in CASES for name in CASES[library]]
-
-
-def need(*modules):
-    """Skips where an implementation is missing, except in CI."""
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if not missing:
-        return
-    reason = f"not installed: {missing}; see tests/reference/requirements.txt"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
