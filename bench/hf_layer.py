@@ -322,8 +322,9 @@ def print_table(document, stream):
         columns = enumerate(zip(row, widths, strict=True))
         line("  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in columns))
     line()
-    line("Errors, relative, are from the first row. Peak: above weights, with their")
-    line("gradients; ours as the allocator counts, theirs as the process's memory.")
+    line("Errors, relative, are from the first row. Peak, above weights: ours at the")
+    line("allocator, plus all weight gradients (an upper bound); theirs as resident")
+    line("memory of the process.")
     for row in document["skipped"]:
         line(f"Skipped: {row['name']} {row['reason']}.")
 

@@ -1,9 +1,9 @@
 #include "laga/attention/absorb.h"
 
 #include "laga/attention/memory.h"
+#include "laga/attention/product.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -35,7 +35,7 @@ struct ThroughKvHalf : torch::autograd::Function<ThroughKvHalf> {
     for (int64_t head = 0; head < x.size(2); ++head) {
       at::Tensor y_head = rows_of_head(y, head);
       const at::Tensor w = half_of_head(kv_b, x.size(2), head, nope, keys);
-      at::mm_out(y_head, rows_of_head(x, head), keys ? w : w.t());
+      product_into(y_head, rows_of_head(x, head), keys ? w : w.t());
     }
     return y;
   }
@@ -56,12 +56,12 @@ struct ThroughKvHalf : torch::autograd::Function<ThroughKvHalf> {
       const at::Tensor x_head = rows_of_head(x, head);
       const at::Tensor w = half_of_head(kv_b, x.size(2), head, nope, keys);
       at::Tensor d_x_head = rows_of_head(d_x, head);
-      at::mm_out(d_x_head, d_y, keys ? w.t() : w);
+      product_into(d_x_head, d_y, keys ? w.t() : w);
       at::Tensor d_w = half_of_head(d_kv_b, x.size(2), head, nope, keys);
       if (keys) {
-        at::mm_out(d_w, x_head.t(), d_y);
+        product_into(d_w, x_head.t(), d_y);
       } else {
-        at::mm_out(d_w, d_y.t(), x_head);
+        product_into(d_w, d_y.t(), x_head);
       }
     }
     return {d_x, d_kv_b, at::Tensor(), at::Tensor()};

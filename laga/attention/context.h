@@ -35,7 +35,7 @@ struct Context {
 
 struct ContextOptions {
   bool causal = true;
-  std::string inner; // empty: default_inner(form)
+  std::string inner = ""; // empty: default_inner(form)
   /// delta = rowsum(out d_out) is formed where the output returned to, and sent
   /// along with its gradient, so that the output need not be kept a second time
   /// where it was made: h (v + accumulator) numbers a token less saved, one
@@ -44,7 +44,7 @@ struct ContextOptions {
   bool send_delta = false;
   /// Position of every token of the whole sequence, [S] or [S, b], int64;
   /// undefined: 0, 1, 2, ...
-  at::Tensor positions;
+  at::Tensor positions = {};
 };
 
 /// Throws InvalidArgument, before anything is sent, where the model cannot be

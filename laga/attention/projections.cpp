@@ -4,11 +4,10 @@
 #include "laga/attention/head_sum.h"
 #include "laga/attention/inner/kernel_call.h"
 #include "laga/attention/memory.h"
+#include "laga/attention/product.h"
 #include "laga/attention/rotation.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -24,14 +23,14 @@ namespace {
 
 at::Tensor multiply(
     const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() ? at::addmm(bias, x, weight.t())
-                        : at::mm(x, weight.t());
+  return bias.defined() ? product_plus(bias, x, weight.t())
+                        : product(x, weight.t());
 }
 
 // d_y [T, out], x [T, in]. Returns [out, in].
 at::Tensor weight_gradient(const at::Tensor& d_y, const at::Tensor& x) {
   const ChargeWeightGradients charge;
-  return at::mm(d_y.t(), x);
+  return product(d_y.t(), x);
 }
 
 at::Tensor bias_gradient(const at::Tensor& bias, const at::Tensor& d_y) {
@@ -67,7 +66,7 @@ struct Linear : torch::autograd::Function<Linear> {
   static tensor_list backward(AutogradContext* ctx, tensor_list d) {
     const auto saved = ctx->get_saved_variables();
     return {
-        at::mm(d[0], saved[1]),
+        product(d[0], saved[1]),
         weight_gradient(d[0], saved[0]),
         bias_gradient(saved[2], d[0])};
   }
@@ -112,7 +111,7 @@ struct ProjectToPeers : torch::autograd::Function<ProjectToPeers> {
         x.options());
     for (int64_t p = 0; p < heads.ranks; ++p) {
       at::Tensor slice = buffer.select(0, p).view({x.size(0), rows});
-      at::mm_out(slice, x, weight.narrow(0, p * rows, rows).t());
+      product_into(slice, x, weight.narrow(0, p * rows, rows).t());
       rotate_heads(
           ctx, buffer.select(0, p), heads.rotation, /*transposed=*/false);
     }
@@ -134,7 +133,8 @@ struct ProjectToPeers : torch::autograd::Function<ProjectToPeers> {
           /*transposed=*/true);
     }
     d[0].reset();
-    return {at::mm(d_heads, weight), weight_gradient(d_heads, x), at::Tensor()};
+    return {
+        product(d_heads, weight), weight_gradient(d_heads, x), at::Tensor()};
   }
 
  private:
@@ -188,7 +188,7 @@ struct ProjectFromPeers : torch::autograd::Function<ProjectFromPeers> {
     const int64_t columns = sizes[3] * sizes[4];
     for (int64_t p = 0; p < sizes[0]; ++p) {
       at::Tensor slice = buffer.select(0, p).view({d[0].size(0), columns});
-      at::mm_out(slice, d[0], weight.narrow(1, p * columns, columns));
+      product_into(slice, d[0], weight.narrow(1, p * columns, columns));
     }
     at::Tensor d_lse;
     if (ctx->saved_data["lse"].toBool()) d_lse = minus_row_dots(heads, buffer);

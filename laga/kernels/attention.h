@@ -6,6 +6,7 @@
 // (arXiv 2607.17644) leaves the fusion of LAGA's up-projection open.
 #pragma once
 
+#include "laga/kernels/matmul.h"
 #include "laga/kernels/params.h"
 
 #include <functional>
@@ -51,6 +52,12 @@ struct Kernels {
       int64_t head,
       const Turns& turns,
       void* scratch);
+
+  /// One tile of a product, for machines whose libraries have no fast product
+  /// of bf16; null where they have. See matmul.h.
+  int64_t (*matmul_scratch_bytes)() = nullptr;
+  void (*matmul_tile)(
+      const MatmulParams<T>& params, int64_t tile, void* scratch) = nullptr;
 
   /// Multiply-adds on registers only: the peak that the kernels could reach.
   /// Returns the floating-point operations done, two for each multiply-add.

@@ -42,9 +42,9 @@ struct MaskSlice {
 /// Sizes and inputs that forward and backward have in common.
 /// scores = scale (q_nope k_nope^T + q_pe k_pe^T), out = softmax(scores) v.
 /// Keys and values are given per head or shared by all heads, or, where
-/// kv_lora_rank > 0, as the latent that they are made of: head h's k_nope beside
-/// its v is latent kv_b_h^T, rounded to T, with kv_b's rows in Hugging Face's
-/// order. Nothing beyond the given widths is read.
+/// kv_lora_rank > 0, as the latent that they are made of: head h's k_nope
+/// beside its v is latent kv_b_h^T, rounded to T, with kv_b's rows in Hugging
+/// Face's order. Nothing beyond the given widths is read.
 template <class T>
 struct AttentionInputs {
   int64_t batch = 1;        // b
@@ -58,21 +58,21 @@ struct AttentionInputs {
   double scale = 1;         // of the scores, > 0
   std::span<const MaskSlice> mask;
 
-  View<const T> q_nope; // [s_q, b, h, nope]
-  View<const T> q_pe;   // [s_q, b, h, rope]
-  View<const T> k_pe;   // [s_kv, b, h, rope]
-  View<const T> k_nope; // [s_kv, b, h, nope]; unused with a latent
-  View<const T> v;      // [s_kv, b, h, v_width]; unused with a latent
-  View<const T> latent; // [s_kv, b, 1, c], where kv_lora_rank > 0
-  const T* kv_b = nullptr;  // [h (nope + v_width), c]
-  int64_t kv_b_row = 0;     // elements from one row of kv_b to the next
+  View<const T> q_nope;    // [s_q, b, h, nope]
+  View<const T> q_pe;      // [s_q, b, h, rope]
+  View<const T> k_pe;      // [s_kv, b, h, rope]
+  View<const T> k_nope;    // [s_kv, b, h, nope]; unused with a latent
+  View<const T> v;         // [s_kv, b, h, v_width]; unused with a latent
+  View<const T> latent;    // [s_kv, b, 1, c], where kv_lora_rank > 0
+  const T* kv_b = nullptr; // [h (nope + v_width), c]
+  int64_t kv_b_row = 0;    // elements from one row of kv_b to the next
 };
 
 /// A row that sees no key: out 0, lse -inf.
 template <class T>
 struct ForwardParams : AttentionInputs<T> {
-  View<T> out;                // [s_q, b, h, v_width]
-  View<Accumulator<T>> lse;   // [s_q, b, h, 1], natural logarithm
+  View<T> out;              // [s_q, b, h, v_width]
+  View<Accumulator<T>> lse; // [s_q, b, h, 1], natural logarithm
   /// Resumed calls, for keys that come in parts: the output so far in the
   /// accumulators' precision, [s_q, b, h, v_width], read together with lse and
   /// replaced together with it. The first call finds lse = -inf everywhere, and
@@ -83,10 +83,10 @@ struct ForwardParams : AttentionInputs<T> {
 /// Where a gradient goes: exactly one of two ways.
 template <class T>
 struct GradientView {
-  View<T> store;              // overwritten, rounded once
-  View<Accumulator<T>> add;   // added to: for resumed calls, and always for
-                              // what heads share (head stride 0), whose heads
-                              // are added in their order. The caller clears it.
+  View<T> store;            // overwritten, rounded once
+  View<Accumulator<T>> add; // added to: for resumed calls, and always for
+                            // what heads share (head stride 0), whose heads
+                            // are added in their order. The caller clears it.
 };
 
 /// Of the whole softmax: lse and delta are those of all keys, also where this
@@ -94,15 +94,15 @@ struct GradientView {
 /// values in latent space).
 template <class T>
 struct BackwardParams : AttentionInputs<T> {
-  View<const T> d_out;                 // [s_q, b, h, v_width]
-  View<const Accumulator<T>> lse;      // [s_q, b, h, 1]
-  View<const Accumulator<T>> delta;    // [s_q, b, h, 1], rowsum(out d_out)
+  View<const T> d_out;              // [s_q, b, h, v_width]
+  View<const Accumulator<T>> lse;   // [s_q, b, h, 1]
+  View<const Accumulator<T>> delta; // [s_q, b, h, 1], rowsum(out d_out)
 
-  GradientView<T> d_q_nope; // [s_q, b, h, nope]
-  GradientView<T> d_q_pe;   // [s_q, b, h, rope]
-  GradientView<T> d_k_pe;   // [s_kv, b, h, rope]
-  GradientView<T> d_k_nope; // [s_kv, b, h, nope]; unused with a latent
-  GradientView<T> d_v;      // [s_kv, b, h, v_width]; unused with a latent
+  GradientView<T> d_q_nope;      // [s_q, b, h, nope]
+  GradientView<T> d_q_pe;        // [s_q, b, h, rope]
+  GradientView<T> d_k_pe;        // [s_kv, b, h, rope]
+  GradientView<T> d_k_nope;      // [s_kv, b, h, nope]; unused with a latent
+  GradientView<T> d_v;           // [s_kv, b, h, v_width]; unused with a latent
   View<Accumulator<T>> d_latent; // [s_kv, b, 1, c], added to, in heads' order
   T* d_kv_b = nullptr;           // [h (nope + v_width), c], overwritten
   int64_t d_kv_b_row = 0;

@@ -55,18 +55,29 @@ void row_dots(
   }
 }
 
-#define LAGA_INSTANTIATE_(T)             \
-  template void row_dots(                \
-      const View<const T>& out,          \
-      const View<const T>& d_out,        \
-      const View<Accumulator<T>>& delta, \
-      int64_t tokens,                    \
-      int64_t batch,                     \
-      int64_t heads,                     \
-      int64_t width)
-LAGA_INSTANTIATE_(Bf16);
-LAGA_INSTANTIATE_(float);
-LAGA_INSTANTIATE_(double);
-#undef LAGA_INSTANTIATE_
+template void row_dots<Bf16>(
+    const View<const Bf16>&,
+    const View<const Bf16>&,
+    const View<float>&,
+    int64_t,
+    int64_t,
+    int64_t,
+    int64_t);
+template void row_dots<float>(
+    const View<const float>&,
+    const View<const float>&,
+    const View<float>&,
+    int64_t,
+    int64_t,
+    int64_t,
+    int64_t);
+template void row_dots<double>(
+    const View<const double>&,
+    const View<const double>&,
+    const View<double>&,
+    int64_t,
+    int64_t,
+    int64_t,
+    int64_t);
 
 } // namespace laga::kernels

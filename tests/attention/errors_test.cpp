@@ -141,10 +141,10 @@ TEST(MakeContext, RefusesWhatItCannotHonour) {
     EXPECT_THROW(make(config, {8, 1, 4, Dtype::kFp32}), InvalidArgument);
     EXPECT_THROW(make(config, {7, 1, 2, Dtype::kFp32}), InvalidArgument);
     EXPECT_THROW(
-        make(config, {8, 1, 2, Dtype::kFp32}, {true, "telepathic", {}}),
+        make(config, {8, 1, 2, Dtype::kFp32}, {.inner = "telepathic"}),
         InvalidArgument);
     EXPECT_THROW(
-        make(config, {8, 1, 2, Dtype::kFp32}, {true, "eager", at::zeros({4})}),
+        make(config, {8, 1, 2, Dtype::kFp32}, {.positions = at::zeros({4})}),
         InvalidArgument);
     config.unsupported = {"index_topk: sparse attention"};
     EXPECT_THROW(make(config, {8, 1, 2, Dtype::kFp32}), InvalidArgument);

@@ -290,25 +290,26 @@ TEST(Errors, OutputsThatAreMissingAreNamed) {
       "d_kv_b_row >= 4 (1 vs 4)");
 }
 
+using Gradient = GradientView<float> BackwardParams<float>::*;
+
+void expect_one_way(const std::string& name, Gradient gradient) {
+  expect_backward_refused(
+      [&](Call& c) { c.backward.*gradient = {}; },
+      name + " is either stored or added (neither given)");
+  expect_backward_refused(
+      [&](Call& c) {
+        GradientView<float>& to = c.backward.*gradient;
+        to.store = to.add = c.output(7);
+      },
+      name + " is either stored or added (both given)");
+}
+
 TEST(Errors, GradientIsEitherStoredOrAdded) {
-  using Gradient = GradientView<float> BackwardParams<float>::*;
-  const std::vector<std::pair<std::string, Gradient>> gradients{
-      {"d_q_nope", &BackwardParams<float>::d_q_nope},
-      {"d_q_pe", &BackwardParams<float>::d_q_pe},
-      {"d_k_pe", &BackwardParams<float>::d_k_pe},
-      {"d_k_nope", &BackwardParams<float>::d_k_nope},
-      {"d_v", &BackwardParams<float>::d_v}};
-  for (const auto& [name, gradient] : gradients) {
-    expect_backward_refused(
-        [&](Call& c) { c.backward.*gradient = {}; },
-        name + " is either stored or added (neither given)");
-    expect_backward_refused(
-        [&](Call& c) {
-          (c.backward.*gradient).store = (c.backward.*gradient).add =
-              c.output(7);
-        },
-        name + " is either stored or added (both given)");
-  }
+  expect_one_way("d_q_nope", &BackwardParams<float>::d_q_nope);
+  expect_one_way("d_q_pe", &BackwardParams<float>::d_q_pe);
+  expect_one_way("d_k_pe", &BackwardParams<float>::d_k_pe);
+  expect_one_way("d_k_nope", &BackwardParams<float>::d_k_nope);
+  expect_one_way("d_v", &BackwardParams<float>::d_v);
   expect_backward_refused(
       [](Call& c) {
         c.backward.rope = 0; // nothing to give

@@ -79,13 +79,15 @@ void backward_head(
 }
 
 const Kernels<float> kNoting{
-    "noting",
-    [](const ForwardParams<float>&) { return kScratchBytes; },
-    [](const BackwardParams<float>&) { return kScratchBytes; },
-    forward_head,
-    [](const BackwardParams<float>&) { return kSteps; },
-    backward_head,
-    [](int64_t) { return 0.0; }};
+    .isa = "noting",
+    .forward_scratch_bytes =
+        [](const ForwardParams<float>&) { return kScratchBytes; },
+    .backward_scratch_bytes =
+        [](const BackwardParams<float>&) { return kScratchBytes; },
+    .forward_head = forward_head,
+    .backward_steps = [](const BackwardParams<float>&) { return kSteps; },
+    .backward_head = backward_head,
+    .multiply_add_loop = nullptr};
 
 // Of one number a row, all in one place where the front does not mind.
 template <class Params>

@@ -9,10 +9,10 @@
 // unless k_nope is shared as well. What heads share stays one head in memory,
 // with stride 0; q is a view where q_nope and q_pe lie side by side.
 //
-// Copies, in numbers (h_kv is 1 where all heads share, else h):
-//   forward   k, v: 2 S b h_kv W; result: S b h W
-//   backward  k, v: 2 S b h_kv W; out, d_out: 2 S b h W; d_q, d_k, d_v: 3 S b h
-//   W both      q: S b h W, in latent space only
+// Copies, in S b W numbers (h_kv is 1 where all heads share, else h):
+//   forward: 2 h_kv of k and v, h of the result;
+//   backward: 2 h_kv of k and v, 2 h of out and d_out, 3 h of d_q, d_k and d_v;
+//   both, in latent space: h of q.
 // Between the two only out and its log-sum-exp are kept, S b h (w_v + 1)
 // numbers; k and v are made again from the inputs, which are kept anyway.
 //

@@ -3,9 +3,9 @@
 // alive at a time is one head's keys and values beside the op's own copies.
 #include "laga/attention/dtype.h"
 #include "laga/attention/inner/inner.h"
+#include "laga/attention/product.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 #include <vector>
@@ -33,7 +33,7 @@ class Head {
     return in_.latent.flatten(0, 1).narrow(1, 0, in_.kv_b.size(1));
   }
   AttentionTensors expanded() const {
-    const at::Tensor kv = at::mm(latent_rows(), weight(in_.kv_b).t());
+    const at::Tensor kv = product(latent_rows(), weight(in_.kv_b).t());
     return with_keys(in_, kv, in_.latent.narrow(-1, in_.kv_b.size(1), rope()));
   }
   // kv [S b, nope + v], k_pe [S, b, r]; queries out of `tensors`.
@@ -102,11 +102,11 @@ void backward(
         head.of(d_out),
         [&] { return head.with_keys(gradients, d_kv, d_k_pe); });
     sum.narrow(-1, 0, c).add_(
-        at::mm(d_kv, head.weight(in.kv_b))
+        product(d_kv, head.weight(in.kv_b))
             .view({in.latent.size(0), in.latent.size(1), c}));
     sum.narrow(-1, c, head.rope()).add_(d_k_pe);
     at::Tensor d_weight = head.weight(gradients.kv_b);
-    at::mm_out(d_weight, d_kv.t(), head.latent_rows());
+    product_into(d_weight, d_kv.t(), head.latent_rows());
   }
   gradients.latent.copy_(sum);
 }

@@ -4,6 +4,7 @@
 #include "laga/kernels/attention.h"
 #include "laga/kernels/blocked/backward.h"
 #include "laga/kernels/blocked/forward.h"
+#include "laga/kernels/blocked/matmul.h"
 
 namespace laga::kernels::blocked {
 
@@ -28,6 +29,14 @@ struct Table {
       const typename Kernels<T>::Turns& turns,
       void* scratch) {
     BackwardHead<Machine, T>(params, scratch).run(head, turns);
+  }
+
+  static int64_t matmul_scratch_bytes() {
+    return MatmulTile<Machine, T>(nullptr).scratch_bytes();
+  }
+  static void matmul_tile(
+      const MatmulParams<T>& params, int64_t tile, void* scratch) {
+    MatmulTile<Machine, T>(scratch).run(params, tile);
   }
 
   // A tile of sums that never leaves the registers.
@@ -61,15 +70,23 @@ struct Table {
   }
 
   static constexpr Kernels<T> row(std::string_view isa) {
-    return {
+    Kernels<T> kernels{
         isa,
         forward_scratch_bytes,
         backward_scratch_bytes,
         forward_head,
         backward_steps,
         backward_head,
+        nullptr,
+        nullptr,
         multiply_add_loop,
         2.0 * Machine::kPair * Machine::kLanes};
+    // fp32 and what has bf16 instructions is fast enough elsewhere.
+    if constexpr (Machine::kPair == 1 && sizeof(T) == 2) {
+      kernels.matmul_scratch_bytes = matmul_scratch_bytes;
+      kernels.matmul_tile = matmul_tile;
+    }
+    return kernels;
   }
 };
 

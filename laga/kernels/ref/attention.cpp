@@ -349,6 +349,8 @@ constexpr Kernels<T> kRef{
     forward_head<T>,
     backward_steps<T>,
     backward_head<T>,
+    nullptr,
+    nullptr,
     multiply_add_loop};
 
 } // namespace
