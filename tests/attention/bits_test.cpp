@@ -75,7 +75,7 @@ TEST_P(Bits, SameResultsFromRunToRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Inner, Bits, testing::ValuesIn(inner_names()), [](const auto& test) {
-      return test.param;
+      return test_name(test.param);
     });
 
 // Names of the autograd nodes that made `output`.

@@ -91,7 +91,7 @@ TEST_P(Inner, NothingIsLeftWhenTheOutputGoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Inner, testing::ValuesIn(inner_names()), [](const auto& test) {
-      return test.param;
+      return test_name(test.param);
     });
 
 TEST(InnerTable, FindsEveryNameAndListsAllForAnUnknownOne) {

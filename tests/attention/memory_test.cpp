@@ -144,7 +144,7 @@ TEST_P(InnerMemory, PeakIsLinearInTheSequenceUnlessScoresAreKept) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, InnerMemory, testing::ValuesIn(inner_names()), [](const auto& test) {
-      return test.param;
+      return test_name(test.param);
     });
 
 TEST(Memory, WeightGradientsTakeWhatWeightsTake) {

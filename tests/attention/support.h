@@ -65,4 +65,10 @@ inline NamedResults solve_reference(
   return reference::solve(reference::converted(problem, dtype));
 }
 
+/// Of a parameter: GoogleTest knows letters, digits and underscores.
+inline std::string test_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 } // namespace laga
