@@ -291,8 +291,8 @@ std::vector<Contender> latent_contenders(const AttentionProblem& problem) {
   const auto expand = [in] {
     const auto parts = in->latent.split_with_sizes(
         {in->kv_b.size(1), in->latent.size(-1) - in->kv_b.size(1)}, -1);
-    const at::Tensor kv =
-        linear(parts[0].flatten(0, 1), in->kv_b, at::Tensor()).view(in->kv.sizes());
+    const at::Tensor kv = linear(parts[0].flatten(0, 1), in->kv_b, at::Tensor())
+                              .view(in->kv.sizes());
     return head_attention(
                in->q, kv, parts[1].unsqueeze(2), kFusedAttention, in->options)
         .out;

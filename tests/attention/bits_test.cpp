@@ -127,7 +127,7 @@ TEST(Nodes, ExplicitAndLagaMakeKeysAndValuesInDifferentPlaces) {
   EXPECT_EQ(count_containing(laga, "OwnRows"), 1U); // kv_b of H_r
   const auto absorbed = nodes_of("absorbed");
   EXPECT_EQ(count_containing(absorbed, "ThroughKvHalf"), 2U);
-  EXPECT_EQ(count_containing(absorbed, "LatentAttention"), 1U);
+  EXPECT_EQ(count_containing(absorbed, "LatentSpace"), 1U);
 }
 
 // The paper reports 5.6e-6 (output) and 7.7e-4 (gradient of kv_b), absolute,

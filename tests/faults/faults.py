@@ -31,8 +31,7 @@ FAULTS = [
         "k_pe gradient not summed over heads: the last one survives",
         "laga/attention/inner/key_value_gradients.cpp",
         "    sum->add(value);\n",
-        "    sum.emplace(value.sizes(), value.options());\n"
-        "    sum->add(value);\n",
+        "    sum.emplace(value.sizes(), value.options());\n    sum->add(value);\n",
     ),
     Fault(
         "k_pe gradient of Explicit's copies: heads of rank 0 only",
@@ -108,8 +107,7 @@ FAULTS = [
     Fault(
         "batch and sequence swapped",
         "laga/attention/attention.cpp",
-        "  const at::Tensor x = linear(rows(hidden), w.kv_a_proj, "
-        "w.kv_a_proj_bias);\n",
+        "  const at::Tensor x = linear(rows(hidden), w.kv_a_proj, w.kv_a_proj_bias);\n",
         "  const at::Tensor x = linear(\n"
         "      rows(hidden.transpose(0, 1)), w.kv_a_proj, w.kv_a_proj_bias);\n",
     ),
