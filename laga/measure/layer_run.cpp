@@ -161,7 +161,12 @@ LayerRun run_ghost(
   const LayerInputs shard = make_inputs(
       task.config, shape.local_seq(), shape.batch, shape.dtype, seed);
   const auto ghost = make_ghost(rank, shape.ranks, std::move(node_of));
+  // The threads that the rank has beside its peers: kernels hold scratch for
+  // each.
+  const int all_threads = at::get_num_threads();
+  at::set_num_threads(std::max(1, all_threads / shape.ranks));
   RankRun run = run_rank(task, shard, ghost);
+  at::set_num_threads(all_threads);
   LayerRun layer;
   layer.transfers.push_back(std::move(run.transfers));
   layer.memory.push_back(run.memory);

@@ -47,8 +47,9 @@ class KernelGradients {
   void set(
       const at::Tensor& gradient,
       int64_t heads,
+      bool summed,
       kernels::GradientView<T>& view) {
-    if (gradient.size(2) > 1 || heads == 1) {
+    if (!summed && (gradient.size(2) > 1 || heads == 1)) {
       view.store = view_of<T>(gradient, heads);
     } else {
       view.add = view_of<Accumulator<T>>(sum_in(gradient).sum(), heads);
@@ -89,9 +90,11 @@ void fused_backward(
     params.d_q_nope.store = view_of<T>(gradients.q_nope, params.heads);
     params.d_q_pe.store = view_of<T>(gradients.q_pe, params.heads);
     KernelGradients key_value;
-    key_value.set(gradients.k_nope, params.heads, params.d_k_nope);
-    key_value.set(gradients.k_pe, params.heads, params.d_k_pe);
-    key_value.set(gradients.v, params.heads, params.d_v);
+    const bool latent =
+        gradients.k_nope.const_data_ptr() == gradients.v.const_data_ptr();
+    key_value.set(gradients.k_nope, params.heads, latent, params.d_k_nope);
+    key_value.set(gradients.k_pe, params.heads, false, params.d_k_pe);
+    key_value.set(gradients.v, params.heads, latent, params.d_v);
     run_backward(params);
     key_value.finish();
   });
