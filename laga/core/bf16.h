@@ -11,18 +11,6 @@ struct Bf16 {
   uint16_t bits;
 };
 
-/// What sums are held in: fp32 for bf16 and fp32, fp64 for fp64.
-template <typename Number>
-struct AccumulatorOf {
-  using type = Number;
-};
-template <>
-struct AccumulatorOf<Bf16> {
-  using type = float;
-};
-template <typename Number>
-using Accumulator = typename AccumulatorOf<Number>::type;
-
 inline float widen(Bf16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float wide;
@@ -35,6 +23,10 @@ inline float widen(float x) {
 inline double widen(double x) {
   return x;
 }
+
+/// What sums are held in: fp32 for bf16 and fp32, fp64 for fp64.
+template <typename Number>
+using Accumulator = decltype(widen(Number{}));
 
 /// To the nearest, ties to even, as the hardware does; NaN stays NaN.
 inline void narrow(float x, Bf16& to) {
