@@ -37,6 +37,16 @@ def small_model(folder, **changes):
     return path
 
 
+def wait_for_line(process, words):
+    """Reads the stderr of a running process up to a line that has `words`."""
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if words in line:
+            return
+    pytest.fail(f"ended without {words!r}, having said: {''.join(said)}")
+
+
 def need(*modules):
     """Skips where a module of other people is missing, except in CI."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from support import PROGRAM, laga, need, small_model
+from support import PROGRAM, laga, need, small_model, wait_for_line
 
 SIZES = ["--seq", "64", "--batch", "2", "--dtype", "fp32"]
 
@@ -198,8 +198,7 @@ def test_interrupted_leaves_nothing_half_written(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while "run 2" not in process.stderr.readline():
-            pass
+        wait_for_line(process, "run 2")
         assert list(tmp_path.glob("out.json*"))  # begun under another name
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130

@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from support import PROGRAM, laga, small_model
+from support import PROGRAM, laga, small_model, wait_for_line
 
 FORMS = ["explicit", "explicit-compact", "absorbed", "laga"]
 PHASES = ["forward", "backward", "weight_gradients"]
@@ -212,8 +212,7 @@ def test_interrupted_leaves_nothing_behind(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while "explicit" not in process.stderr.readline():
-            pass
+        wait_for_line(process, "explicit")
         assert list(tmp_path.glob("out.json*"))  # begun under another name
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import PROGRAM, laga, small_model
+from support import PROGRAM, laga, small_model, wait_for_line
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 CI = os.environ.get("CI") == "true"
@@ -118,8 +118,7 @@ def test_a_stopped_rank_ends_the_job_with_3_and_leaves_nothing(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as job:
-        while "laga: forward" not in job.stderr.readline():
-            pass
+        wait_for_line(job, "laga (stream): forward")
         stopped = processes_of(model)[1]
         environment = Path(f"/proc/{stopped}/environ").read_text().split("\0")
         [rank] = [e[-1] for e in environment if e.startswith("OMPI_COMM_WORLD_RANK=")]
