@@ -128,7 +128,9 @@ def test_a_stopped_rank_ends_the_job_with_3_and_leaves_nothing(tmp_path):
     # The launcher wakes the stopped one to end it, so it may have its say, too.
     raised = set(re.findall(r"laga: rank (\d): .* waited 3 s in ", said))
     assert raised >= {"0", "1", "2"} - {rank}, said
-    assert "whose last call was" in said
+    # It is named, and what of it is missing: the call, or bytes of the call.
+    missing = "whose last call was|which posted it but"
+    assert re.search(f" for rank {rank}, ({missing}) ", said), said
     assert processes_of(model) == []
 
 
