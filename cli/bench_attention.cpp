@@ -47,6 +47,7 @@ struct Bench {
   AttentionProblem problem;
   std::vector<Row> rows; // the first is ours
   std::vector<double> peak_flops_per_s;
+  std::vector<double> alone_flops_per_s;
   std::vector<double> clock_hz;
   MachinePeak machine;
 
@@ -105,6 +106,7 @@ void measure(Bench& bench) {
     }
     if (round == 0) continue;
     bench.peak_flops_per_s.push_back(bench.machine.flops_per_s);
+    bench.alone_flops_per_s.push_back(bench.machine.flops_per_s_alone);
     bench.clock_hz.push_back(bench.machine.clock_hz);
   }
 }
@@ -122,14 +124,16 @@ double ratio(
   return median(ratios);
 }
 
-// What a core's multiply-add units could do at the measured clock: so many
-// instructions a cycle that the loop comes nearest.
-double units(const Bench& bench) {
-  const double per_cycle = bench.peak() / bench.options.threads /
-                           median(bench.clock_hz) /
-                           bench.machine.flops_per_instruction;
-  return std::max(1.0, std::round(per_cycle));
+// Multiply-adds a cycle at the measured clock, of one thread by itself.
+double per_cycle_alone(const Bench& bench) {
+  return median(bench.alone_flops_per_s) / median(bench.clock_hz) /
+         bench.machine.flops_per_instruction;
 }
+// How many it can start each cycle: what the loop comes nearest to.
+double units(const Bench& bench) {
+  return std::max(1.0, std::round(per_cycle_alone(bench)));
+}
+// Of what all threads could do if each had these units to itself.
 double share_of_clock(const Bench& bench) {
   return bench.peak() / bench.options.threads / median(bench.clock_hz) /
          bench.machine.flops_per_instruction / units(bench);
@@ -156,17 +160,20 @@ void print_header(const Bench& bench, std::FILE* stream) {
   fmt::print(
       stream,
       "instruction set {}  peak {:.0f} GF/s by multiply-adds on registers = "
-      "{:.0f} % of {:.0f} a cycle at {:.2f} GHz\n",
+      "{:.0f} % of {} x {:.0f} a cycle at {:.2f} GHz (one thread alone: {:.0f} "
+      "%)\n",
       bench.machine.isa,
       bench.peak() / 1e9,
       100 * share_of_clock(bench),
+      bench.options.threads,
       units(bench),
-      median(bench.clock_hz) / 1e9);
+      median(bench.clock_hz) / 1e9,
+      100 * per_cycle_alone(bench) / units(bench));
   if (share_of_clock(bench) < 0.95) {
     fmt::print(
         stream,
-        "The loop is below 95 %: other work shares the cores, or their clock "
-        "fell under load.\n");
+        "Below 95 %: the threads share a core's units, other work runs, or the "
+        "clock falls under load.\n");
   }
   fmt::print(stream, "\n");
 }
@@ -238,13 +245,14 @@ Json json_document(const Bench& bench) {
       {"repeat", bench.options.repeat},
       {"isa", bench.machine.isa},
       {"peak_flops_per_s", bench.peak()},
+      {"peak_flops_per_s_one_thread", median(bench.alone_flops_per_s)},
       {"clock_hz", median(bench.clock_hz)},
       {"peak_share_of_clock", share_of_clock(bench)},
       {"rows", std::move(rows)}};
 }
 
 int bench_attention(Options options) {
-  Bench bench{{}, problem_of(options), {}, {}, {}, {}};
+  Bench bench{{}, problem_of(options), {}, {}, {}, {}, {}};
   JsonOutput json(options.json);
   if (options.threads > 0) at::set_num_threads(options.threads);
   options.threads = at::get_num_threads();

@@ -49,7 +49,8 @@ std::vector<Contender> latent_contenders(const AttentionProblem& problem);
 /// instruction set that the kernels use for `dtype`.
 struct MachinePeak {
   double flops_per_s = 0;
-  double clock_hz = 0; // of one thread: a chain of additions
+  double flops_per_s_alone = 0; // of one thread by itself
+  double clock_hz = 0;          // of one thread: a chain of additions
   double flops_per_instruction = 0;
   std::string isa;
 };

@@ -61,11 +61,9 @@ class BackwardHead {
   int64_t scratch_bytes() const {
     return scratch_.used();
   }
-  /// Key blocks of all sequences where heads take turns, else 0.
+  /// Key blocks of all sequences.
   int64_t steps() const {
-    return takes_turns()
-               ? p_.batch * ((p_.k_tokens + key_block_ - 1) / key_block_)
-               : 0;
+    return p_.batch * ((p_.k_tokens + key_block_ - 1) / key_block_);
   }
 
   void run(int64_t head, const Turns& turns) {
@@ -77,9 +75,9 @@ class BackwardHead {
         const int64_t left = p_.k_tokens - k;
         const int64_t count = left < key_block_ ? left : key_block_;
         key_gradients(b, head, k, count);
-        if (takes_turns()) turns.wait(turns.state, step, head);
+        turns.wait(turns.state, step, head);
         store_keys(b, head, k, count);
-        if (takes_turns()) turns.done(turns.state, step, head);
+        turns.done(turns.state, step, head);
         ++step;
       }
       store_queries(b, head);
@@ -101,14 +99,6 @@ class BackwardHead {
     const int64_t words = k * round_up(n, kWidth);
     return {
         {scratch_.take<Word>(queries / kQueries * words), k * kWidth}, words};
-  }
-
-  bool takes_turns() const {
-    const auto shared = [](const GradientView<T>& gradient) {
-      return gradient.add.data && gradient.add.head == 0;
-    };
-    return p_.heads > 1 && (p_.kv_lora_rank > 0 || shared(p_.d_k_pe) ||
-                            shared(p_.d_k_nope) || shared(p_.d_v));
   }
 
   // Both layouts of Q and dO, and clears dQ.
@@ -143,8 +133,7 @@ class BackwardHead {
 
   // dK and dV of one block of keys, and its part of dQ.
   void key_gradients(int64_t b, int64_t head, int64_t k, int64_t count) {
-    load_keys(
-        p_, widths_, latent_, b, head, k, count, key_block_, k_rows_, v_rows_);
+    load_keys(p_, latent_, b, head, k, count, key_block_, k_rows_, v_rows_);
     P::interleave(
         key_block_, widths_.qk_padded, {k_rows_.data, k_rows_.row}, k_pairs_);
     P::transpose(

@@ -70,7 +70,6 @@ class ForwardHead {
       const int64_t left = p_.k_tokens - first;
       load_keys(
           p_,
-          widths_,
           latent_,
           b,
           head,

@@ -59,7 +59,6 @@ class LatentHead {
     weight_rows_ = scratch.rows<Word>(kv_padded_, c_words_);
     weight_up_ = scratch.panels<Machine>(c_words_, kv_padded_);
     latent_rows_ = scratch.rows<Word>(rows, c_words_);
-    kv_ = in.nope + in.v_width;
     expanded_ = scratch.rows<float>(rows, kv_padded_);
     if (!backward) return;
     weight_down_ = scratch.panels<Machine>(kv_words_, c_padded_);
@@ -192,7 +191,6 @@ class LatentHead {
 template <class Machine, class T>
 void load_keys(
     const AttentionInputs<T>& in,
-    const Widths<Machine>& widths,
     LatentHead<Machine, T>& latent,
     int64_t b,
     int64_t head,
@@ -204,7 +202,6 @@ void load_keys(
   using P = Pack<Machine>;
   P::zero(k.data, padded * k.row);
   P::zero(v.data, padded * v.row);
-  (void)widths;
   if (in.kv_lora_rank > 0) {
     latent.expand(b, first, count, k, v);
   } else {
