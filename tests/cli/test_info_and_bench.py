@@ -42,3 +42,44 @@ def test_help_has_an_example():
         done = laga(*command, "--help")
         assert done.returncode == 0
         assert "Example: laga " + " ".join(command) in done.stdout
+
+
+def test_bench_attention_measures_ours_against_aten_in_turns():
+    done = laga(
+        *["bench", "attention", "--seq", "64", "--heads", "2", "--threads", "1"],
+        *["--dtype", "fp32", "--repeat", "2", "--json", "-"],
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    rows = {row["name"]: row for row in document["rows"]}
+    assert list(rows) == ["fused", "sdpa", "ATen flash", "ATen math"]
+    assert rows["fused"]["sum_ratio"] == 1
+    pairs = 2 * 64 * 65 / 2
+    for row in rows.values():
+        assert len(row["forward_s"]) == len(row["backward_s"]) == 2
+        seconds = sum(row["forward_s"]) / 2  # the median of two
+        work = 2 * (192 + 128) * pairs
+        assert abs(row["forward_flops_per_s"] * seconds / work - 1) < 1e-9
+    assert document["peak_flops_per_s"] > 0
+
+
+def test_bench_attention_of_the_latent_part():
+    done = laga(
+        *["bench", "attention", "--latent", "--seq", "32", "--heads", "2"],
+        *["--repeat", "1", "--json", "-"],
+    )
+    assert done.returncode == 0, done.stderr
+    names = [row["name"] for row in json.loads(done.stdout)["rows"]]
+    assert names == ["expand + fused", "stream"]
+
+
+def test_bench_attention_refuses_what_it_cannot_measure():
+    for arguments, word in [
+        (["--seq", "0"], "--seq"),
+        (["--dtype", "fp8"], "fp8"),
+        (["--model", "gpt-2"], "gpt-2"),
+        (["--heads", "0"], "--heads"),
+    ]:
+        done = laga("bench", "attention", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert word in done.stderr
