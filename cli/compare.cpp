@@ -161,10 +161,10 @@ int compare(CompareOptions options) {
       "{} and inputs (seed {})",
       options.weights.empty() ? "weights" : options.weights,
       options.seed));
-  std::optional<LayerInputs> inputs =
+  LayerInputs inputs =
       engine.make_inputs(config, shape_of(options), options.seed);
-  if (inputs && !options.weights.empty()) {
-    inputs->weights =
+  if (!options.weights.empty()) {
+    inputs.weights =
         load_weights(config, options.weights, options.dtype, options.layer);
   }
   std::vector<LayerRun> runs;
@@ -175,7 +175,7 @@ int compare(CompareOptions options) {
         row.inner,
         options.engine.ranks));
     std::optional<LayerRun> run =
-        engine.run(task_of(options, config, row), inputs, options.seed);
+        engine.run(task_of(options, config, row), inputs);
     if (run) runs.push_back(std::move(*run));
   }
   if (!engine.reports()) return kOk;
@@ -183,7 +183,7 @@ int compare(CompareOptions options) {
   std::optional<NamedResults> reference;
   if (options.reference) {
     progress.step("reference: one rank, plain autograd");
-    reference = reference_results(options, config, *inputs);
+    reference = reference_results(options, config, inputs);
   }
   const std::vector<int>& node_of = runs[0].node_of;
   const int nodes = 1 + *std::max_element(node_of.begin(), node_of.end());

@@ -103,29 +103,27 @@ std::string Engine::description() const {
   return fmt::format("{}, {} cores", options_.comm, cores);
 }
 
-std::optional<LayerInputs> Engine::make_inputs(
+LayerInputs Engine::make_inputs(
     const MlaConfig& config, const RunShape& shape, uint64_t seed) const {
-  if (!has_results()) return std::nullopt;
-  return laga::make_inputs(config, shape.seq, shape.batch, shape.dtype, seed);
+  const int64_t tokens = has_results() ? shape.seq : shape.local_seq();
+  return laga::make_inputs(config, tokens, shape.batch, shape.dtype, seed);
 }
 
 std::optional<LayerRun> Engine::run(
-    const LayerTask& task,
-    const std::optional<LayerInputs>& inputs,
-    uint64_t seed) const {
+    const LayerTask& task, const LayerInputs& inputs) const {
   if (options_.comm == "ghost") {
-    return run_ghost(task, seed, options_.ghost_rank, node_of_);
+    return run_ghost(task, inputs, options_.ghost_rank, node_of_);
   }
   if (options_.comm == "threads") {
-    return run_on_threads(task, *inputs, {options_.deadline_s, node_of_});
+    return run_on_threads(task, inputs, {options_.deadline_s, node_of_});
   }
-  if (task.shape.ranks == world_->size()) return run_on(task, *inputs, world_);
+  if (task.shape.ranks == world_->size()) return run_on(task, inputs, world_);
   // The first ranks as a world of their own; the rest meets them at the next
   // collective.
   const bool takes_part = world_->rank() < task.shape.ranks;
   const auto part = world_->split(takes_part ? 0 : 1, "world");
   if (!takes_part) return std::nullopt;
-  return run_on(task, *inputs, part);
+  return run_on(task, inputs, part);
 }
 
 void Engine::on_each_rank(

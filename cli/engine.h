@@ -46,22 +46,19 @@ class Engine {
     return options_.comm != "ghost";
   }
 
-  /// What all ranks are given, drawn from `seed`; empty for a ghost, which
-  /// draws its shard only.
-  std::optional<LayerInputs> make_inputs(
+  /// What all ranks are given, or a ghost's shard, drawn from `seed`.
+  LayerInputs make_inputs(
       const MlaConfig& config, const RunShape& shape, uint64_t seed) const;
 
   /// Collective; the run's figures where the process reports. A task of fewer
   /// ranks than the engine's runs on the first of them.
   std::optional<LayerRun> run(
-      const LayerTask& task,
-      const std::optional<LayerInputs>& inputs,
-      uint64_t seed) const;
+      const LayerTask& task, const LayerInputs& inputs) const;
 
   /// run() for what takes a Runner; the engine must outlive it.
   Runner runner() const {
     return [this](const LayerTask& task, const LayerInputs& inputs) {
-      return run(task, inputs, /*seed=*/0);
+      return run(task, inputs);
     };
   }
 

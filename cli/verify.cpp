@@ -161,12 +161,19 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "Judges every form against an fp64 reference over a matrix of small "
       "configurations:\noutput, input gradient and every parameter's gradient, "
       "in fp64, fp32 and bf16.\nWith --reference: against files that other "
-      "implementations wrote.");
+      "implementations wrote. With\n--accounting: bytes and memory against "
+      "their prediction.");
   auto options = std::make_shared<VerifyOptions>();
   auto ranks = std::make_shared<std::string>();
   auto inners = std::make_shared<std::string>("all");
   auto* quick = command->add_flag(
       "--quick", options->quick, "Two cases that show most mistakes");
+  auto* accounting = command->add_flag(
+      "--accounting",
+      options->accounting,
+      "Runs all forms and inner attentions, on threads and as one rank alone, "
+      "and\ncompares every transfer and the memory with laga's prediction: "
+      "minutes, with\n--quick half a minute");
   command
       ->add_option(
           "--reference",
@@ -177,12 +184,14 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       ->type_name("FILE")
       ->expected(1)
       ->take_all()
-      ->excludes(quick);
-  command->add_option(
+      ->excludes(quick)
+      ->excludes(accounting);
+  auto* ranks_option = command->add_option(
       "--ranks",
       *ranks,
       "Only these rank counts, such as 1,2,4,8 (default: all that a case "
       "lists,\nor that a reference's heads and sequence allow)");
+  ranks_option->excludes(accounting);
   command
       ->add_option(
           "--inner",
@@ -203,7 +212,8 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       "Every run into FILE, or - for stdout (the table then goes to stderr)");
   command->footer(
       "Example: laga verify --quick --ranks 1,4\n"
-      "         laga verify --reference layer.safetensors --ranks 1,2,4");
+      "         laga verify --reference layer.safetensors --ranks 1,2,4\n"
+      "         laga verify --accounting --quick");
   command->callback([options, ranks, inners, &chosen] {
     chosen = [options, ranks, inners] {
       RunSelection& selection = options->selection;
@@ -218,8 +228,9 @@ void add_verify(CLI::App& program, std::function<int()>& chosen) {
       of_engine.deadline_s = options->deadline_s;
       const Engine engine(of_engine);
       selection.ranks = ranks_to_run(selection.ranks, engine);
-      const auto run =
-          options->references.empty() ? verify_all : verify_references;
+      const auto run = options->accounting           ? verify_accounting
+                       : options->references.empty() ? verify_all
+                                                     : verify_references;
       return run(*options, engine);
     };
   });

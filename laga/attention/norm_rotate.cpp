@@ -47,7 +47,7 @@ struct NormRotateFunction : torch::autograd::Function<NormRotateFunction> {
     const int64_t c = weight.size(0);
     const auto accumulator = accumulator_of(x.scalar_type());
     const at::Tensor normed =
-        x.narrow(-1, 0, c).to(accumulator).mul_(inverse_rms);
+        x.narrow(-1, 0, c).to(accumulator) * inverse_rms;
     const at::Tensor d_y = d[0].narrow(-1, 0, c).to(accumulator);
     const at::Tensor g = d_y * weight;
     const at::Tensor projection = (g * normed).mean(-1, /*keepdim=*/true);

@@ -134,13 +134,17 @@ std::optional<LayerRun> run_on(
   return layer;
 }
 
+int threads_of_a_rank(int ranks) {
+  return std::max(1, at::get_num_threads() / ranks);
+}
+
 LayerRun run_on_threads(
     const LayerTask& task,
     const LayerInputs& inputs,
     const ThreadRunOptions& options) {
   // Here as well as in each rank, so that the message comes once.
   check_shape(task.config, task.form, task.shape);
-  const int threads = std::max(1, at::get_num_threads() / task.shape.ranks);
+  const int threads = threads_of_a_rank(task.shape.ranks);
   // Shared, because a rank that run_ranks leaves behind may still write here.
   const auto result = std::make_shared<LayerRun>();
   run_ranks(
@@ -155,16 +159,17 @@ LayerRun run_on_threads(
 }
 
 LayerRun run_ghost(
-    const LayerTask& task, uint64_t seed, int rank, std::vector<int> node_of) {
+    const LayerTask& task,
+    const LayerInputs& shard,
+    int rank,
+    std::vector<int> node_of) {
   check_shape(task.config, task.form, task.shape);
-  const RunShape& shape = task.shape;
-  const LayerInputs shard = make_inputs(
-      task.config, shape.local_seq(), shape.batch, shape.dtype, seed);
-  const auto ghost = make_ghost(rank, shape.ranks, std::move(node_of));
+  const int ranks = task.shape.ranks;
+  const auto ghost = make_ghost(rank, ranks, std::move(node_of));
   // The threads that the rank has beside its peers: kernels hold scratch for
   // each.
   const int all_threads = at::get_num_threads();
-  at::set_num_threads(std::max(1, all_threads / shape.ranks));
+  at::set_num_threads(threads_of_a_rank(ranks));
   RankRun run = run_rank(task, shard, ghost);
   at::set_num_threads(all_threads);
   LayerRun layer;

@@ -97,6 +97,9 @@ std::optional<LayerRun> run_on(
 using Runner = std::function<std::optional<LayerRun>(
     const LayerTask& task, const LayerInputs& inputs)>;
 
+/// Of this process's threads, those that each of `ranks` rank threads has.
+int threads_of_a_rank(int ranks);
+
 struct ThreadRunOptions {
   double deadline_s = 300;
   std::vector<int> node_of = {}; // pretended layout; empty: one node
@@ -109,8 +112,11 @@ LayerRun run_on_threads(
     const ThreadRunOptions& options = {});
 
 /// One rank alone, at full size: memory, bytes and time of its computing are
-/// those of a real run; there are no results.
+/// those of a real run; there are no results. `shard` has a rank's tokens.
 LayerRun run_ghost(
-    const LayerTask& task, uint64_t seed, int rank, std::vector<int> node_of);
+    const LayerTask& task,
+    const LayerInputs& shard,
+    int rank,
+    std::vector<int> node_of);
 
 } // namespace laga

@@ -15,9 +15,8 @@ template <class T>
 void set_inputs(
     kernels::AttentionInputs<T>& params,
     const AttentionTensors& in,
-    const AttentionOptions& options,
-    const kernels::MaskSlice& mask) {
-  set_queries(params, in.q_nope, in.q_pe, in.v.size(-1), options, mask);
+    const AttentionOptions& options) {
+  set_queries(params, in.q_nope, in.q_pe, in.v.size(-1), options);
   params.k_nope = view_of<const T>(in.k_nope, params.heads);
   params.k_pe = view_of<const T>(in.k_pe, params.heads);
   params.v = view_of<const T>(in.v, params.heads);
@@ -27,16 +26,8 @@ std::vector<at::Tensor> fused_forward(
     const AttentionTensors& in,
     const AttentionOptions& options,
     const at::Tensor& out) {
-  const at::Tensor lse = empty_row_numbers(out);
-  with_number(out, [&]<class T>(T) {
-    const auto mask = mask_of(out.size(0), options.causal);
-    kernels::ForwardParams<T> params;
-    set_inputs(params, in, options, mask);
-    params.out = view_of<T>(out, params.heads);
-    params.lse = numbers_of<Accumulator<T>>(lse);
-    run_forward(params);
-  });
-  return kept_rows(out, lse, options);
+  return forward_by_kernels(
+      options, out, [&](auto& params) { set_inputs(params, in, options); });
 }
 
 // Of keys and values: written head by head, or summed where heads share. Where
@@ -77,16 +68,9 @@ void fused_backward(
     std::vector<at::Tensor> saved,
     const at::Tensor& d_out,
     const std::function<AttentionGradients()>& make_gradients) {
-  with_number(d_out, [&]<class T>(T) {
-    const RowNumbers rows = found_rows(saved, d_out, options);
-    saved.clear();
+  const auto set = [&](auto& params) { set_inputs(params, in, options); };
+  const auto set_gradients = [&]<class T>(kernels::BackwardParams<T>& params) {
     const AttentionGradients gradients = make_gradients();
-    const auto mask = mask_of(d_out.size(0), options.causal);
-    kernels::BackwardParams<T> params;
-    set_inputs(params, in, options, mask);
-    params.d_out = view_of<const T>(d_out, params.heads);
-    params.lse = numbers_of<const Accumulator<T>>(rows.lse);
-    params.delta = numbers_of<const Accumulator<T>>(rows.delta);
     params.d_q_nope.store = view_of<T>(gradients.q_nope, params.heads);
     params.d_q_pe.store = view_of<T>(gradients.q_pe, params.heads);
     KernelGradients key_value;
@@ -95,9 +79,9 @@ void fused_backward(
     key_value.set(gradients.k_nope, params.heads, latent, params.d_k_nope);
     key_value.set(gradients.k_pe, params.heads, false, params.d_k_pe);
     key_value.set(gradients.v, params.heads, latent, params.d_v);
-    run_backward(params);
-    key_value.finish();
-  });
+    return [key_value]() mutable { key_value.finish(); };
+  };
+  backward_by_kernels(options, std::move(saved), d_out, set, set_gradients);
 }
 
 } // namespace

@@ -62,15 +62,14 @@ at::Tensor empty_row_numbers(const at::Tensor& q);
 void row_dots_out(
     const at::Tensor& dots, const at::Tensor& x, const at::Tensor& y);
 
-/// Sizes, scale, mask and queries; q_nope [S, b, h, w], q_pe [S, b, h, r].
+/// Sizes, scale and queries; q_nope [S, b, h, w], q_pe [S, b, h, r].
 template <class T>
 void set_queries(
     kernels::AttentionInputs<T>& params,
     const at::Tensor& q_nope,
     const at::Tensor& q_pe,
     int64_t v_width,
-    const AttentionOptions& options,
-    const kernels::MaskSlice& mask) {
+    const AttentionOptions& options) {
   params.batch = q_nope.size(1);
   params.heads = q_nope.size(2);
   params.q_tokens = params.k_tokens = q_nope.size(0);
@@ -78,7 +77,6 @@ void set_queries(
   params.rope = q_pe.size(-1);
   params.v_width = v_width;
   params.scale = options.softmax_scale;
-  params.mask = {&mask, 1};
   params.q_nope = view_of<const T>(q_nope, params.heads);
   params.q_pe = view_of<const T>(q_pe, params.heads);
 }
@@ -97,24 +95,60 @@ RowNumbers found_rows(
     const at::Tensor& d_out,
     const AttentionOptions& options);
 
-/// Runs a forward or a backward with scratch for all workers.
-template <class T>
-void run_forward(const kernels::ForwardParams<T>& params) {
-  const auto& kernels = kernels::kernels<T>();
-  const auto workers = torch_workers();
-  const at::Tensor scratch =
-      kernel_scratch(kernels.forward_scratch_bytes(params), workers.count);
-  kernels::attention_forward(
-      kernels, params, workers, scratch.mutable_data_ptr());
+/// A whole forward into `out` [S, b, h, w_v]; `set_inputs(params)` adds
+/// queries, keys and values. Returns what the backward finds in `saved`.
+template <class SetInputs>
+std::vector<at::Tensor> forward_by_kernels(
+    const AttentionOptions& options,
+    const at::Tensor& out,
+    const SetInputs& set_inputs) {
+  const at::Tensor lse = empty_row_numbers(out);
+  with_number(out, [&]<class T>(T) {
+    const auto mask = mask_of(out.size(0), options.causal);
+    kernels::ForwardParams<T> params;
+    params.mask = {&mask, 1};
+    set_inputs(params);
+    params.out = view_of<T>(out, params.heads);
+    params.lse = numbers_of<Accumulator<T>>(lse);
+    const auto& kernels = kernels::kernels<T>();
+    const auto workers = torch_workers();
+    const at::Tensor scratch =
+        kernel_scratch(kernels.forward_scratch_bytes(params), workers.count);
+    kernels::attention_forward(
+        kernels, params, workers, scratch.mutable_data_ptr());
+  });
+  return kept_rows(out, lse, options);
 }
-template <class T>
-void run_backward(const kernels::BackwardParams<T>& params) {
-  const auto& kernels = kernels::kernels<T>();
-  const auto workers = torch_workers();
-  const at::Tensor scratch =
-      kernel_scratch(kernels.backward_scratch_bytes(params), workers.count);
-  kernels::attention_backward(
-      kernels, params, workers, scratch.mutable_data_ptr());
+
+/// A whole backward. `set_gradients(params)` says where the gradients go, once
+/// delta is there, and returns a function that is called after the kernels.
+template <class SetInputs, class SetGradients>
+void backward_by_kernels(
+    const AttentionOptions& options,
+    std::vector<at::Tensor> saved,
+    const at::Tensor& d_out,
+    const SetInputs& set_inputs,
+    const SetGradients& set_gradients) {
+  with_number(d_out, [&]<class T>(T) {
+    const RowNumbers rows = found_rows(saved, d_out, options);
+    const auto mask = mask_of(d_out.size(0), options.causal);
+    kernels::BackwardParams<T> params;
+    params.mask = {&mask, 1};
+    set_inputs(params);
+    params.d_out = view_of<const T>(d_out, params.heads);
+    params.lse = numbers_of<const Accumulator<T>>(rows.lse);
+    params.delta = numbers_of<const Accumulator<T>>(rows.delta);
+    auto finish = set_gradients(params);
+    const auto& kernels = kernels::kernels<T>();
+    const auto workers = torch_workers();
+    {
+      const at::Tensor scratch =
+          kernel_scratch(kernels.backward_scratch_bytes(params), workers.count);
+      kernels::attention_backward(
+          kernels, params, workers, scratch.mutable_data_ptr());
+    }
+    finish();
+  });
 }
 
 /// Where gradients shared by heads are summed in the accumulator's precision:
