@@ -15,6 +15,7 @@ enum ExitCode { kOk = 0, kCheckFailed = 1, kBadInput = 2, kSystemFailed = 3 };
 void add_compare(CLI::App& program, std::function<int()>& chosen);
 void add_bench(CLI::App& program, std::function<int()>& chosen);
 void add_info(CLI::App& program, std::function<int()>& chosen);
+void add_plan(CLI::App& program, std::function<int()>& chosen);
 void add_verify(CLI::App& program, std::function<int()>& chosen);
 
 /// Runs a command and turns what it throws into one line on stderr and a code.

@@ -192,9 +192,11 @@ int compare(CompareOptions options) {
     comparison.forms.push_back(judged(
         task_of(options, config, options.rows[i]),
         std::move(runs[i]),
+        engine.threads_of_a_rank(),
         reference));
   }
   print_table(comparison, json.table_stream());
+  if (options.tape) print_tapes(comparison, json.table_stream());
   json.write(json_document(comparison));
   return all_fine(comparison.forms) ? kOk : kCheckFailed;
 }
@@ -268,6 +270,11 @@ void add_options(CLI::App& command, Typed& typed) {
       options.send_delta,
       "Send rowsum(out d_out) with the output's gradient: the output is kept "
       "once, not twice");
+  command.add_flag(
+      "--tape",
+      options.tape,
+      "Also print what is alive, tensor by tensor, at the end of the forward "
+      "and at the\npeak, as predicted");
   command.add_flag("--full", typed.full, "Full attention instead of causal");
   command.add_flag(
       "--no-reference",

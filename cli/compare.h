@@ -2,6 +2,7 @@
 #pragma once
 
 #include "laga/measure/layer_run.h"
+#include "laga/plan/tape.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -30,6 +31,7 @@ struct CompareOptions {
   uint64_t seed = 0;
   bool causal = true;
   bool reference = true;
+  bool tape = false;
   std::string weights; // a safetensors file, its index or folder; "": drawn
   std::string layer;   // which of the file's; "": the only one
   EngineOptions engine;
@@ -43,6 +45,7 @@ struct FormFigures {
   MemoryBytes memory;              // rank 0's, or the ghost's
   std::vector<Transfer> measured;  // of the same rank
   std::vector<Transfer> predicted; // for the same rank
+  MemoryTape tape;                 // predicted for every rank
   std::vector<NamedError> errors;  // empty without a reference
   std::string output_digest;       // empty without results
   std::string gradients_digest;
@@ -69,10 +72,11 @@ double gross_error_limit(Dtype dtype);
 
 /// Judges one run: transfers against the prediction on every rank, equal
 /// memory and equal weight gradients on all ranks, errors where there is a
-/// reference.
+/// reference. `threads` are those of a rank.
 FormFigures judged(
     const LayerTask& task,
     LayerRun run,
+    int threads,
     const std::optional<NamedResults>& reference);
 
 /// Bytes of one phase, summed over its transfers.
@@ -84,6 +88,10 @@ struct PhaseBytes {
 PhaseBytes bytes_in(const std::vector<Transfer>& transfers, Phase phase);
 
 void print_table(const Comparison& comparison, std::FILE* stream);
+
+/// What is alive at the end of the forward and at the peak, and how far the
+/// readings at the allocator are from it.
+void print_tapes(const Comparison& comparison, std::FILE* stream);
 
 /// The document of --json, schema 1.
 nlohmann::ordered_json json_document(const Comparison& comparison);

@@ -1,3 +1,4 @@
+#include "laga/measure/predicted_memory.h"
 #include "laga/plan/bytes.h"
 
 #include <fmt/format.h>
@@ -70,6 +71,7 @@ double gross_error_limit(Dtype dtype) {
 FormFigures judged(
     const LayerTask& task,
     LayerRun run,
+    int threads,
     const std::optional<NamedResults>& reference) {
   FormFigures figures;
   figures.form = task.form.name;
@@ -78,6 +80,7 @@ FormFigures judged(
   figures.memory = run.memory[0];
   figures.measured = run.transfers[0];
   figures.failures = run.disagreements;
+  figures.tape = predicted_memory(task, threads);
   check_transfers(task, run, figures);
   check_memory_is_equal(run, figures);
   if (reference) check_errors(task, run.results, *reference, figures);

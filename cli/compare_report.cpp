@@ -6,6 +6,7 @@
 
 #include "cli/compare.h"
 #include "cli/table.h"
+#include "cli/tape_report.h"
 
 namespace laga::cli {
 
@@ -193,6 +194,8 @@ Json form_json(const Comparison& comparison, const FormFigures& form) {
       {"memory_bytes",
        {{"saved", form.memory.saved},
         {"peak", form.memory.peak},
+        {"predicted_saved", form.tape.saved_bytes()},
+        {"predicted_peak", form.tape.peak_bytes()},
         {"weights", form.memory.weights},
         {"weight_gradients", form.memory.weight_gradients}}},
       {"relative_error", form.errors.empty() ? Json(nullptr) : errors},
@@ -252,6 +255,26 @@ void print_table(const Comparison& comparison, std::FILE* stream) {
   fmt::print(stream, "Payload counts a gathered shard once.\n");
   print_weight_gradients(comparison, stream);
   print_ratio(comparison, stream);
+}
+
+void print_tapes(const Comparison& comparison, std::FILE* stream) {
+  for (const FormFigures& form : comparison.forms) {
+    const auto unexplained = [](int64_t measured, int64_t predicted) {
+      return fmt::format("unexplained {} B", measured - predicted);
+    };
+    fmt::print(stream, "\n{} {}\n", form.form, form.inner);
+    print_tape(
+        form.tape,
+        form.tape.forward_end,
+        "saved until the backward, " +
+            unexplained(form.memory.saved, form.tape.saved_bytes()),
+        stream);
+    print_tape(
+        form.tape,
+        form.tape.peak(),
+        "at the peak, " + unexplained(form.memory.peak, form.tape.peak_bytes()),
+        stream);
+  }
 }
 
 nlohmann::ordered_json json_document(const Comparison& comparison) {

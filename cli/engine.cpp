@@ -103,6 +103,11 @@ std::string Engine::description() const {
   return fmt::format("{}, {} cores", options_.comm, cores);
 }
 
+int Engine::threads_of_a_rank() const {
+  return options_.comm == "mpi" ? at::get_num_threads()
+                                : laga::threads_of_a_rank(options_.ranks);
+}
+
 LayerInputs Engine::make_inputs(
     const MlaConfig& config, const RunShape& shape, uint64_t seed) const {
   const int64_t tokens = has_results() ? shape.seq : shape.local_seq();

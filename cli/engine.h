@@ -37,6 +37,9 @@ class Engine {
   /// "threads, 2 cores", "rank 0 alone on 2 cores"
   std::string description() const;
 
+  /// Threads of a rank's computing.
+  int threads_of_a_rank() const;
+
   /// Whether this process reports; the others only take part.
   bool reports() const {
     return world_ == nullptr || world_->rank() == 0;

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   std::function<int()> chosen;
   laga::cli::add_compare(program, chosen);
   laga::cli::add_verify(program, chosen);
+  laga::cli::add_plan(program, chosen);
   laga::cli::add_bench(program, chosen);
   laga::cli::add_info(program, chosen);
   try {

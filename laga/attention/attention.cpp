@@ -140,6 +140,7 @@ Attended attend_absorbed(
     const at::Tensor& latent,
     const Weights& w,
     const Context& ctx,
+    const InnerAttention& inner,
     const AttentionOptions& options) {
   const int64_t nope = ctx.config.qk_nope_head_dim;
   const at::Tensor kv_b = own_kv_b(w, ctx);
@@ -149,7 +150,7 @@ Attended attend_absorbed(
       through_kv_half(parts[0], kv_b, nope, KvHalf::kKeys),
       parts[1],
       latent,
-      *ctx.inner,
+      inner,
       options);
   attended.out = through_kv_half(attended.out, kv_b, nope, KvHalf::kValues);
   return attended;
@@ -159,15 +160,15 @@ Attended attend_absorbed(
 Attended attend(
     const at::Tensor& q, Keys keys, const Weights& w, const Context& ctx) {
   const AttentionOptions options{ctx.softmax_scale, ctx.causal, ctx.send_delta};
+  const InnerAttention& inner = on_device(*ctx.inner, q.device());
   if (ctx.form.space == ScoreSpace::kLatent) {
-    return attend_absorbed(q, keys.latent, w, ctx, options);
+    return attend_absorbed(q, keys.latent, w, ctx, inner, options);
   }
-  if (ctx.inner->forward_latent) {
-    return streamed_attention(
-        q, keys.latent, own_kv_b(w, ctx), *ctx.inner, options);
+  if (inner.forward_latent) {
+    return streamed_attention(q, keys.latent, own_kv_b(w, ctx), inner, options);
   }
   if (keys.latent.defined()) expand_own_heads(keys, w, ctx);
-  return head_attention(q, keys.kv, keys.k_pe, *ctx.inner, options);
+  return head_attention(q, keys.kv, keys.k_pe, inner, options);
 }
 
 // Every rank gets back all heads of its own tokens: [P, s, b, n / P, v]. Of lse
@@ -199,15 +200,7 @@ void check_inputs(
       at::IntArrayRef(expected),
       "hidden is [local sequence, batch, hidden_size]");
   LAGA_CHECK(hidden.is_contiguous(), "hidden ", hidden.sizes());
-  LAGA_CHECK(
-      hidden.is_cpu() || !ctx.inner->cpu_only,
-      "inner attention '",
-      ctx.inner->name,
-      "' runs on the CPU only, and hidden is on ",
-      hidden.device(),
-      ": ",
-      kEagerAttention.name,
-      " runs there");
+  on_device(*ctx.inner, hidden.device());
   LAGA_CHECK_EQ(
       hidden.scalar_type(), torch_dtype(ctx.shape.dtype), "hidden's dtype");
   for (const NamedTensor& weight :

@@ -19,28 +19,6 @@ using detail::refuse;
 
 // ---- the document -----------------------------------------------------------
 
-Json parse_json(std::string_view text, const std::string& model) {
-  const auto fail = [&](const std::string& what) {
-    throw InvalidArgument(detail::concat("[parse_config] ", model, ": ", what));
-  };
-  Json root;
-  try {
-    root = Json::parse(text);
-  } catch (const Json::exception& error) {
-    // what() is "[json.exception.NAME.ID] parse error at line 1, column 2:
-    // ..."; it quotes the last token read, which may be as long as the file.
-    std::string what = error.what();
-    what.erase(0, what.find("] ") + 2);
-    constexpr size_t kLongest = 200;
-    if (what.size() > kLongest) what = what.substr(0, kLongest) + "...";
-    fail("not valid JSON: " + what);
-  }
-  if (!root.is_object()) {
-    fail(detail::concat("must be an object (got ", detail::shown(root), ")"));
-  }
-  return root;
-}
-
 /// The text model's fields: multimodal configs nest them.
 JsonFields text_model(const Json& root, const std::string& model) {
   const JsonFields top(root, model);
@@ -204,7 +182,7 @@ void judge_unchecked(const Extras& extras, MlaConfig& config) {
 } // namespace
 
 MlaConfig parse_config(std::string_view json, std::string name) {
-  const Json root = parse_json(json, name);
+  const Json root = detail::parse_object(json, name, "parse_config");
   const JsonFields fields = text_model(root, name);
   const Extras extras = read_extras(root, fields);
   MlaConfig config;

@@ -40,11 +40,17 @@ inline bool is_on(const Json& value) {
 /// A view of one object; it must outlive the view.
 class JsonFields {
  public:
-  /// `prefix` is what messages put before a field's name, e.g. "rope_scaling.".
-  JsonFields(const Json& object, std::string model, std::string prefix = "")
+  /// `model` is what messages call the document, `prefix` what they put before
+  /// a field's name, e.g. "rope_scaling.".
+  JsonFields(
+      const Json& object,
+      std::string model,
+      std::string prefix = "",
+      std::string function = "parse_config")
       : object_(&object),
         model_(std::move(model)),
-        prefix_(std::move(prefix)) {}
+        prefix_(std::move(prefix)),
+        function_(std::move(function)) {}
 
   const Json& object() const {
     return *object_;
@@ -56,7 +62,7 @@ class JsonFields {
 
   /// `object`, found under `field` of this one.
   JsonFields within(std::string_view field, const Json& object) const {
-    return JsonFields(object, model_, concat(prefix_, field, "."));
+    return JsonFields(object, model_, concat(prefix_, field, "."), function_);
   }
 
   /// The field, or nullptr if it is absent or null.
@@ -74,7 +80,7 @@ class JsonFields {
   }
 
   [[noreturn]] void fail_with(std::string_view message) const {
-    throw InvalidArgument(concat("[parse_config] ", model_, ": ", message));
+    throw InvalidArgument(concat("[", function_, "] ", model_, ": ", message));
   }
 
   /// A required whole number in 1..kLargestSize.
@@ -153,6 +159,34 @@ class JsonFields {
   const Json* object_;
   std::string model_;
   std::string prefix_;
+  std::string function_;
 };
+
+/// The text's one object. Throws InvalidArgument naming `function`, `model` and
+/// where the text goes wrong.
+inline Json parse_object(
+    std::string_view text,
+    const std::string& model,
+    const std::string& function) {
+  const auto fail = [&](const std::string& what) {
+    throw InvalidArgument(concat("[", function, "] ", model, ": ", what));
+  };
+  Json root;
+  try {
+    root = Json::parse(text);
+  } catch (const Json::exception& error) {
+    // what() is "[json.exception.NAME.ID] parse error at line 1, column 2:
+    // ..."; it quotes the last token read, which may be as long as the file.
+    std::string what = error.what();
+    what.erase(0, what.find("] ") + 2);
+    constexpr size_t kLongest = 200;
+    if (what.size() > kLongest) what = what.substr(0, kLongest) + "...";
+    fail("not valid JSON: " + what);
+  }
+  if (!root.is_object()) {
+    fail(concat("must be an object (got ", shown(root), ")"));
+  }
+  return root;
+}
 
 } // namespace laga::detail

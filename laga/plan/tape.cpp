@@ -51,28 +51,29 @@ std::vector<TapeTensor> MemoryTape::alive_at(int moment) const {
 
 TapeRecorder::Handle TapeRecorder::make(
     std::string name, std::vector<Dim> shape, int64_t number_bytes) {
-  const size_t index = tape_.tensors.size();
-  tape_.tensors.push_back(
-      {std::move(name), std::move(shape), number_bytes, tape_.moments, -1});
-  ++tape_.moments;
+  const size_t index = tape_->tensors.size();
+  tape_->tensors.push_back(
+      {std::move(name), std::move(shape), number_bytes, tape_->moments, -1});
+  ++tape_->moments;
   Handle handle;
   handle.owners_ = std::shared_ptr<const size_t>(
-      new size_t(index), [this](const size_t* dying) {
-        tape_.tensors[*dying].dies = tape_.moments;
+      new size_t(index), [tape = tape_](const size_t* dying) {
+        tape->tensors[*dying].dies = tape->moments;
         delete dying;
       });
   return handle;
 }
 
 void TapeRecorder::end_forward() {
-  tape_.forward_end = tape_.moments++;
+  tape_->forward_end = tape_->moments++;
 }
 
-MemoryTape TapeRecorder::take() {
-  for (TapeTensor& tensor : tape_.tensors) {
-    if (tensor.dies < 0) tensor.dies = tape_.moments;
+MemoryTape TapeRecorder::take() const {
+  MemoryTape tape = *tape_;
+  for (TapeTensor& tensor : tape.tensors) {
+    if (tensor.dies < 0) tensor.dies = tape.moments;
   }
-  return tape_;
+  return tape;
 }
 
 } // namespace laga

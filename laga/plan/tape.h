@@ -70,10 +70,11 @@ class TapeRecorder {
   Handle make(std::string name, std::vector<Dim> shape, int64_t number_bytes);
   void end_forward();
   /// Call it last: handles that still live are alive to the end.
-  MemoryTape take();
+  MemoryTape take() const;
 
  private:
-  MemoryTape tape_;
+  // Shared with the handles, which may outlive the recorder.
+  std::shared_ptr<MemoryTape> tape_ = std::make_shared<MemoryTape>();
 };
 
 } // namespace laga

@@ -87,13 +87,17 @@ struct InnerAttention {
   int64_t score_buffers = 0;
 
   bool cpu_only = false;
+
+  /// What takes its place on other devices, with the same tensors saved; null:
+  /// nothing does.
+  const InnerAttention* elsewhere = nullptr;
 };
 
 /// Scores and probabilities materialised for all heads, as in the paper's
 /// eager measurements: three [b, h, S, S] buffers at the peak.
 extern const InnerAttention kEagerAttention;
 
-/// ATen's flash attention for the CPU, with v padded to the width of the keys.
+/// ATen's fused attention, with v padded to the width of the keys.
 extern const InnerAttention kSdpaAttention;
 
 /// Our kernels.
@@ -102,9 +106,14 @@ extern const InnerAttention kFusedAttention;
 /// Our kernels, fed from the latent one head at a time.
 extern const InnerAttention kStreamAttention;
 
-/// The same loop on ATen: a head at a time through kSdpaAttention. What
-/// kStreamAttention becomes on a device that our kernels do not know.
+/// The same loop on ATen: a head at a time through kSdpaAttention. Takes
+/// kStreamAttention's place on a device that our kernels do not know.
 extern const InnerAttention kStreamSdpaAttention;
+
+/// `inner`, or what takes its place on `device`. Throws InvalidArgument naming
+/// what runs there if nothing does.
+const InnerAttention& on_device(
+    const InnerAttention& inner, const at::Device& device);
 
 /// Throws InvalidArgument listing the known names.
 const InnerAttention& find_inner(std::string_view name);

@@ -1,6 +1,6 @@
-// ATen's flash attention for the CPU. Its op is called by name, because
-// scaled_dot_product_attention takes its math path, with S x S scores, without
-// a word wherever the op does not fit.
+// ATen's fused attention (aten_op.h). On the CPU its op is called by name,
+// because scaled_dot_product_attention takes its math path, with S x S scores,
+// without a word wherever the op does not fit.
 //
 // The op wants one width W for q, k, v and the result: W = max(w + r, w_v), 192
 // in head space and 576 in latent space for DeepSeek-V3. What is narrower gets
@@ -20,12 +20,11 @@
 // so that their error grows with S: d_k of one causal head, 192/128, is off by
 // 4.8e-3, 6.9e-3 and 1.3e-2 at S = 32, 1024 and 2048 (torch 2.13), where the
 // plain computation in bf16 is by 5e-3 at each.
+#include "laga/attention/inner/aten_op.h"
 #include "laga/attention/inner/inner.h"
 #include "laga/attention/inner/key_value_gradients.h"
 #include "laga/attention/inner/panels.h"
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -66,9 +65,9 @@ at::Tensor from_op(const at::Tensor& x) {
   return x.permute({2, 0, 1, 3});
 }
 
-struct OpInputs {
-  at::Tensor q, k, v; // each [b, h, S, W]
-};
+const AtenOp& op_for(const at::Tensor& x) {
+  return x.is_cpu() ? kCpuOp : kAnyDeviceOp;
+}
 
 OpInputs op_inputs(const AttentionTensors& in, int64_t width) {
   const int64_t heads = in.q_nope.size(2);
@@ -90,15 +89,8 @@ std::vector<at::Tensor> sdpa_forward(
     const AttentionTensors& in,
     const AttentionOptions& options,
     const at::Tensor& out) {
-  const OpInputs op = op_inputs(in, op_width(in));
-  const auto [result, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      op.q,
-      op.k,
-      op.v,
-      /*dropout_p=*/0,
-      options.causal,
-      /*attn_mask=*/std::nullopt,
-      options.softmax_scale);
+  const auto [result, lse] =
+      op_for(out).forward(op_inputs(in, op_width(in)), options);
   out.copy_(from_op(result).narrow(-1, 0, out.size(-1)));
   return {out, lse}; // lse [b, h, S], in the accumulator's type
 }
@@ -111,18 +103,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> op_backward(
     const at::Tensor& lse,
     const at::Tensor& d_out) {
   const int64_t heads = d_out.size(2), width = op_width(in);
-  const OpInputs op = op_inputs(in, width);
-  return at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      for_op(side_by_side({d_out}, width), heads),
-      op.q,
-      op.k,
-      op.v,
+  return op_for(d_out).backward(
+      op_inputs(in, width),
+      options,
       for_op(side_by_side({out}, width), heads),
       lse,
-      /*dropout_p=*/0,
-      options.causal,
-      /*attn_mask=*/std::nullopt,
-      options.softmax_scale);
+      for_op(side_by_side({d_out}, width), heads));
 }
 
 void sdpa_backward(
@@ -153,9 +139,6 @@ void sdpa_backward(
 } // namespace
 
 const InnerAttention kSdpaAttention{
-    .name = "sdpa",
-    .forward = sdpa_forward,
-    .backward = sdpa_backward,
-    .cpu_only = true};
+    .name = "sdpa", .forward = sdpa_forward, .backward = sdpa_backward};
 
 } // namespace laga

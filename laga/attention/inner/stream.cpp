@@ -68,6 +68,7 @@ const InnerAttention kStreamAttention{
     .forward_latent = stream_forward,
     .backward_latent = stream_backward,
     .takes_delta = true,
-    .cpu_only = true};
+    .cpu_only = true,
+    .elsewhere = &kStreamSdpaAttention};
 
 } // namespace laga

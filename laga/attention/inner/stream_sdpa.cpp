@@ -116,7 +116,6 @@ void backward(
 const InnerAttention kStreamSdpaAttention{
     .name = "stream-sdpa",
     .forward_latent = forward,
-    .backward_latent = backward,
-    .cpu_only = true};
+    .backward_latent = backward};
 
 } // namespace laga

@@ -31,6 +31,23 @@ std::string listed(const std::vector<std::string>& names) {
 
 } // namespace
 
+const InnerAttention& on_device(
+    const InnerAttention& inner, const at::Device& device) {
+  if (device.is_cpu() || !inner.cpu_only) return inner;
+  LAGA_CHECK(
+      inner.elsewhere != nullptr,
+      "inner attention '",
+      inner.name,
+      "' runs on the CPU only, and the tensors are on ",
+      device,
+      ": ",
+      kSdpaAttention.name,
+      " and ",
+      kEagerAttention.name,
+      " run there");
+  return *inner.elsewhere;
+}
+
 const InnerAttention& find_inner(std::string_view name) {
   for (const InnerAttention* inner : kInners) {
     if (inner->name == name) return *inner;
