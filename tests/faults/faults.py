@@ -140,9 +140,28 @@ FAULTS = [
     ),
     Fault(
         "sdpa's backward without the mask",
-        "laga/attention/inner/sdpa.cpp",
+        "laga/attention/inner/aten_op.cpp",
         "      lse,\n      /*dropout_p=*/0,\n      options.causal,\n",
         "      lse,\n      /*dropout_p=*/0,\n      false,\n",
+    ),
+    Fault(
+        "fused's sums over heads never rounded into the gradients",
+        "laga/attention/inner/fused.cpp",
+        "      sum.finish();\n",
+        "      static_cast<void>(sum);\n",
+    ),
+    Fault(
+        "stream's k_pe gradient lands in the latent's columns",
+        "laga/attention/inner/stream.cpp",
+        "sum.narrow(-1, params.kv_lora_rank, params.rope), params.heads);\n"
+        "    params.d_kv_b",
+        "sum.narrow(-1, 0, params.rope), params.heads);\n    params.d_kv_b",
+    ),
+    Fault(
+        "delta of our kernels' backward without d_out",
+        "laga/attention/inner/kernel_call.cpp",
+        "row_dots_out(delta, saved[0], d_out);",
+        "row_dots_out(delta, saved[0], saved[0]);",
     ),
     Fault(
         "returned heads unpacked in another order",
