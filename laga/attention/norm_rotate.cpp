@@ -46,8 +46,7 @@ struct NormRotateFunction : torch::autograd::Function<NormRotateFunction> {
     const at::Tensor& inverse_rms = saved[3];
     const int64_t c = weight.size(0);
     const auto accumulator = accumulator_of(x.scalar_type());
-    const at::Tensor normed =
-        x.narrow(-1, 0, c).to(accumulator) * inverse_rms;
+    const at::Tensor normed = x.narrow(-1, 0, c).to(accumulator) * inverse_rms;
     const at::Tensor d_y = d[0].narrow(-1, 0, c).to(accumulator);
     const at::Tensor g = d_y * weight;
     const at::Tensor projection = (g * normed).mean(-1, /*keepdim=*/true);

@@ -19,7 +19,7 @@ MlaConfig odd_config(int ranks) {
   MlaConfig config;
   config.name = "odd";
   config.hidden_size = 88;
-  config.num_heads = 2 * ranks;
+  config.num_heads = int64_t{2} * ranks;
   config.q_lora_rank = ranks % 2 == 0 ? 48 : 0;
   config.kv_lora_rank = 40;
   config.qk_nope_head_dim = 24;
@@ -104,7 +104,8 @@ std::vector<AccountingCase> odd_cases() {
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp32, Dtype::kFp64}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       cases.push_back(
-          {odd_config(ranks), {24 * ranks, 1 + ranks % 3, ranks, dtype}});
+          {odd_config(ranks),
+           {int64_t{24} * ranks, 1 + ranks % 3, ranks, dtype}});
     }
   }
   return cases;

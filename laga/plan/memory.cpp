@@ -119,19 +119,19 @@ class Rehearsal {
     Handle out;
     InnerProblem on = problem();
     if (form_.space == ScoreSpace::kLatent) {
-      q_latent_ = make("q absorbed", {S(), b(), h(), c()});
+      q_latent_ = make("q absorbed", {seq(), b(), h(), c()});
       out_latent_ = attention(on);
-      return make("out", {S(), b(), h(), v()});
+      return make("out", {seq(), b(), h(), v()});
     }
     if (latent_path() && !inner_.streams)
-      kv_ = make("kv", {S(), b(), h(), kv_dim()});
+      kv_ = make("kv", {seq(), b(), h(), kv_dim()});
     return attention(on);
   }
 
   Handle attention(const InnerProblem& on) {
     Handle out = make(
         form_.space == ScoreSpace::kLatent ? "out in latent space" : "out",
-        {S(), b(), h(), on.v_width});
+        {seq(), b(), h(), on.v_width});
     kept_ = inner_.forward(tape_, on);
     if (inner_.keeps_out && !options_.send_delta) kept_.push_back(out);
     return out;
@@ -178,7 +178,7 @@ class Rehearsal {
     }
     heads_.reset();
     if (options_.send_delta && ranks() > 1) {
-      d_lse = make("d_lse", {S(), b(), h()}, accumulator());
+      d_lse = make("d_lse", {seq(), b(), h()}, accumulator());
     }
     d_lse_ = std::move(d_lse);
     return arriving("d_out", sent, v());
@@ -192,25 +192,25 @@ class Rehearsal {
     AttentionGradients d;
     const InnerProblem on = problem();
     if (form_.space == ScoreSpace::kLatent) {
-      d_out = make("d_out in latent space", {S(), b(), h(), c()});
+      d_out = make("d_out in latent space", {seq(), b(), h(), c()});
       out_latent_.reset();
     }
     Handle d_q_latent, d_q_pe;
     inner_.backward(tape_, on, [&] {
       if (form_.space == ScoreSpace::kLatent) {
-        d_q_latent = make("d_q absorbed", {S(), b(), h(), c()});
-        d_q_pe = make("d_q_pe", {S(), b(), h(), r()});
-        d.latent = make("d_latent", {S(), b(), latent_dim()});
+        d_q_latent = make("d_q absorbed", {seq(), b(), h(), c()});
+        d_q_pe = make("d_q_pe", {seq(), b(), h(), r()});
+        d.latent = make("d_latent", {seq(), b(), latent_dim()});
         return;
       }
-      d.q = make("d_q", {S(), b(), h(), qk()});
+      d.q = make("d_q", {seq(), b(), h(), qk()});
       if (inner_.streams) {
-        d.latent = make("d_latent", {S(), b(), latent_dim()});
+        d.latent = make("d_latent", {seq(), b(), latent_dim()});
         return;
       }
-      d.kv = make("d_kv", {S(), b(), h(), kv_dim()});
-      d.k_pe = on.k_pe_shared ? make("d_k_pe", {S(), b(), r()})
-                              : make("d_k_pe", {S(), b(), h(), r()});
+      d.kv = make("d_kv", {seq(), b(), h(), kv_dim()});
+      d.k_pe = on.k_pe_shared ? make("d_k_pe", {seq(), b(), r()})
+                              : make("d_k_pe", {seq(), b(), h(), r()});
     });
     d_out.reset();
     d_lse_.reset();
@@ -220,11 +220,11 @@ class Rehearsal {
     if (inner_.streams) latent_.reset();
     if (form_.space == ScoreSpace::kLatent) {
       latent_.reset();
-      const Handle d_q_nope = make("d_q_nope", {S(), b(), h(), nope()});
+      const Handle d_q_nope = make("d_q_nope", {seq(), b(), h(), nope()});
       q_latent_.reset();
       d_q_latent.reset();
       q_.reset();
-      d.q = make("d_q", {S(), b(), h(), qk()});
+      d.q = make("d_q", {seq(), b(), h(), qk()});
     }
     q_.reset();
     return d;
@@ -234,10 +234,10 @@ class Rehearsal {
   // from it here.
   Handle whole_latent_gradient(AttentionGradients& d) {
     if (d.latent.lives()) return std::move(d.latent);
-    const Handle d_c = make("d_latent by kv", {S(), b(), c()});
+    const Handle d_c = make("d_latent by kv", {seq(), b(), c()});
     d.kv.reset();
     latent_.reset();
-    Handle whole = make("d_latent", {S(), b(), latent_dim()});
+    Handle whole = make("d_latent", {seq(), b(), latent_dim()});
     d.k_pe.reset();
     return whole;
   }
@@ -322,15 +322,15 @@ class Rehearsal {
   // What a projection writes for all ranks: [P, s, b, n / P, w].
   Handle local_heads(const std::string& name, const Dim& width) {
     return make(
-        ranks() > 1 ? name + " sent" : name, {P(), s(), b(), h(), width});
+        ranks() > 1 ? name + " sent" : name, {group(), s(), b(), h(), width});
   }
 
   Handle arriving(const std::string& name, const Handle& sent, const Dim& w) {
-    return ranks() == 1 ? sent : make(name, {P(), s(), b(), h(), w});
+    return ranks() == 1 ? sent : make(name, {group(), s(), b(), h(), w});
   }
 
   Handle gathered(const std::string& name, const Handle& shard, const Dim& w) {
-    return ranks() == 1 ? shard : make(name + ", gathered", {S(), b(), w});
+    return ranks() == 1 ? shard : make(name + ", gathered", {seq(), b(), w});
   }
 
   Handle reduced(const std::string& name, const Handle& whole, const Dim& w) {
@@ -360,7 +360,7 @@ class Rehearsal {
 
   InnerProblem problem() const {
     InnerProblem on;
-    on.seq = S();
+    on.seq = seq();
     on.batch = b();
     on.heads = h();
     on.latent_space = form_.space == ScoreSpace::kLatent;
@@ -393,7 +393,7 @@ class Rehearsal {
     return shape_.dtype == Dtype::kFp64 ? 8 : 4;
   }
 
-  Dim S() const {
+  Dim seq() const {
     return {"S", shape_.seq};
   }
   Dim s() const {
@@ -402,7 +402,7 @@ class Rehearsal {
   Dim b() const {
     return {"b", shape_.batch};
   }
-  Dim P() const {
+  Dim group() const {
     return {"P", shape_.ranks};
   }
   Dim n() const {

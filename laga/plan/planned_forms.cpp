@@ -25,12 +25,12 @@ class Planner {
   PlannedForm kv_ring() {
     PlannedForm form{"kv ring"};
     // A rank sends to its right; the last of a node sends all of it across.
-    const int64_t hops = P() - 1;
+    const int64_t hops = ranks() - 1;
     send(form, Phase::kForward, "kv", "send", hops * kv(), hops * kv());
     const int64_t back = 2 * hops * kv(); // and their gradients
     send(form, Phase::kBackward, "d_kv", "send", back, back);
     form.work = local_projections();
-    add_attention(form, n(), tokens(), S());
+    add_attention(form, n(), tokens(), seq());
     form.tape = local_heads_tape(
         {{"kv arriving", {s(), b(), n_dim(), kv_dim()}},
          {"d_kv going round", {s(), b(), n_dim(), kv_dim()}},
@@ -44,17 +44,17 @@ class Planner {
     gather(form, Phase::kBackward, "kv again", "all_gather", kv());
     gather(form, Phase::kBackward, "d_kv", "reduce_scatter", kv());
     form.work = local_projections();
-    add_attention(form, n(), tokens(), S());
+    add_attention(form, n(), tokens(), seq());
     form.tape = local_heads_tape(
-        {{"kv gathered", {S_dim(), b(), n_dim(), kv_dim()}},
-         {"d_kv of all tokens", {S_dim(), b(), n_dim(), kv_dim()}}});
+        {{"kv gathered", {seq_dim(), b(), n_dim(), kv_dim()}},
+         {"d_kv of all tokens", {seq_dim(), b(), n_dim(), kv_dim()}}});
     return form;
   }
 
   PlannedForm kv_a2a_ring() {
     PlannedForm form{"kv a2a+p2p"};
-    const int64_t nodes = P() / node_;
-    if (nodes * node_ != P() || config_.num_heads % node_ != 0) {
+    const int64_t nodes = ranks() / node_;
+    if (nodes * node_ != ranks() || config_.num_heads % node_ != 0) {
       form.why_not = detail::concat(
           "needs heads and ranks to be multiples of a node's ",
           node_,
@@ -71,7 +71,7 @@ class Planner {
       exchange(form, phase, d + "out", n() * v(), node_);
     }
     form.work = local_projections();
-    add_attention(form, n(), tokens(), S());
+    add_attention(form, n(), tokens(), seq());
     form.tape = local_heads_tape(
         {{"kv arriving", {s(), b(), n_dim(), kv_dim()}},
          {"d_kv going round", {s(), b(), n_dim(), kv_dim()}},
@@ -81,7 +81,7 @@ class Planner {
 
   PlannedForm query_latent() {
     PlannedForm form{"query-latent"};
-    if (config_.q_lora_rank == 0 || config_.num_heads % P() != 0) {
+    if (config_.q_lora_rank == 0 || config_.num_heads % ranks() != 0) {
       form.why_not = config_.q_lora_rank == 0
                          ? "needs a model with q_lora_rank"
                          : "needs the ranks to divide the heads";
@@ -94,21 +94,21 @@ class Planner {
       const char* op = forward ? "all_gather" : "reduce_scatter";
       gather(form, phase, d + "latent", op, latent * tokens());
       gather(form, phase, d + "q_latent", op, config_.q_lora_rank * tokens());
-      exchange(form, phase, d + "out", n() * v(), P());
+      exchange(form, phase, d + "out", n() * v(), ranks());
     }
-    const double heads = static_cast<double>(n()) / P();
+    const double heads = static_cast<double>(n()) / ranks();
     form.work =
         projection_work(config_, flops(tokens()), flops(all_tokens()), heads);
-    add_attention(form, heads, all_tokens(), S());
-    form.tape =
-        latent_tape({"S", shape_.seq}, {"n/P", config_.num_heads / P()}, true);
+    add_attention(form, heads, all_tokens(), seq());
+    form.tape = latent_tape(
+        {"S", shape_.seq}, {"n/P", config_.num_heads / ranks()}, true);
     return form;
   }
 
   PlannedForm grid() {
-    const int64_t U = node_, R = P() / U;
+    const int64_t U = node_, R = ranks() / U;
     PlannedForm form{detail::concat("grid ", U, " x ", R)};
-    if (R * U != P() || config_.num_heads % U != 0) {
+    if (R * U != ranks() || config_.num_heads % U != 0) {
       form.why_not = detail::concat(
           "needs heads and ranks to be multiples of a node's ", U, " ranks");
       return form;
@@ -124,7 +124,7 @@ class Planner {
           phase,
           d + "latent",
           forward ? "all_gather" : "reduce_scatter",
-          (P() - 1) * latent,
+          (ranks() - 1) * latent,
           (R - 1) * latent);
       exchange(form, phase, d + "q", n() * qk(), U);
       exchange(form, phase, d + "out", n() * v(), U);
@@ -136,7 +136,7 @@ class Planner {
         flops(all_tokens()),
         heads,
         static_cast<double>(R));
-    add_attention(form, heads, tokens() * U, S());
+    add_attention(form, heads, tokens() * U, seq());
     form.tape = latent_tape(
         {"S/R", shape_.seq / R}, {"n/U", config_.num_heads / U}, false);
     return form;
@@ -152,7 +152,7 @@ class Planner {
       const char* op,
       int64_t numbers,
       int64_t across) {
-    if (P() == 1) return;
+    if (ranks() == 1) return;
     const int64_t bytes = size_of(shape_.dtype);
     form.transfers.push_back(
         {phase,
@@ -160,7 +160,7 @@ class Planner {
          op,
          "world",
          numbers * bytes,
-         (P() > node_ ? across : 0) * bytes,
+         (ranks() > node_ ? across : 0) * bytes,
          numbers * bytes});
   }
   // Of a shard of `numbers`, to everybody.
@@ -170,7 +170,13 @@ class Planner {
       const std::string& name,
       const char* op,
       int64_t numbers) {
-    send(form, phase, name, op, (P() - 1) * numbers, (P() - node_) * numbers);
+    send(
+        form,
+        phase,
+        name,
+        op,
+        (ranks() - 1) * numbers,
+        (ranks() - node_) * numbers);
     if (!form.transfers.empty())
       form.transfers.back().payload_bytes = numbers * size_of(shape_.dtype);
   }
@@ -271,11 +277,11 @@ class Planner {
     std::vector<Handle> kept = latents_before_heads();
     const Dim q_width{"nope+r", qk()}, v_width{"v", v()};
     const Dim latent{"c+r", config_.kv_lora_rank + config_.qk_rope_head_dim};
-    kept.push_back(make("latent, gathered", {S_dim(), b(), latent}));
+    kept.push_back(make("latent, gathered", {seq_dim(), b(), latent}));
     if (q_gathered) {
       kept.push_back(make(
           "q_latent, gathered",
-          {S_dim(), b(), {"q_lora", config_.q_lora_rank}}));
+          {seq_dim(), b(), {"q_lora", config_.q_lora_rank}}));
     }
     kept.push_back(make("q", {tokens, b(), heads, q_width}));
     kept.push_back(make("out", {tokens, b(), heads, v_width}));
@@ -286,15 +292,15 @@ class Planner {
     return finish(
         {{"d_out", {tokens, b(), heads, v_width}},
          {"d_q", {tokens, b(), heads, q_width}},
-         {"d_latent", {S_dim(), b(), latent}}});
+         {"d_latent", {seq_dim(), b(), latent}}});
   }
 
   // --- sizes
 
-  int64_t P() const {
+  int64_t ranks() const {
     return shape_.ranks;
   }
-  int64_t S() const {
+  int64_t seq() const {
     return shape_.seq;
   }
   int64_t tokens() const {
@@ -315,7 +321,7 @@ class Planner {
   int64_t kv() const { // numbers of the local tokens
     return tokens() * n() * (qk() + v());
   }
-  Dim S_dim() const {
+  Dim seq_dim() const {
     return {"S", shape_.seq};
   }
   Dim s() const {

@@ -18,7 +18,8 @@ struct PlannedForm {
   std::string why_not = {}; // it cannot be used here; then the rest is empty
   std::vector<Transfer> transfers = {};
   std::vector<WorkPart> work = {};
-  MemoryTape tape = {}; // attention by a kernel without score buffers or scratch
+  MemoryTape tape =
+      {}; // attention by a kernel without score buffers or scratch
 };
 
 /// For the rank of `shape` that sends most to other nodes, ranks node by node,
