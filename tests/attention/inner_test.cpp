@@ -134,14 +134,14 @@ TEST(MlaAttention, RefusesAnInnerAttentionThatTheDeviceDoesNotHave) {
         find_form("laga"),
         {8, 1, 2, Dtype::kFp32},
         comm,
-        {.inner = "sdpa"});
+        {.inner = "fused"});
     const at::Tensor elsewhere = at::empty({4, 1, 72}, at::kMeta);
     try {
       mla_attention(elsewhere, weights, context);
       ADD_FAILURE() << "accepted";
     } catch (const InvalidArgument& error) {
       const std::string message = error.what();
-      for (const char* word : {"sdpa", "CPU", "meta", "eager"}) {
+      for (const char* word : {"fused", "CPU", "meta", "sdpa", "eager"}) {
         EXPECT_NE(message.find(word), std::string::npos) << message;
       }
     }

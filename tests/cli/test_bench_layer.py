@@ -88,7 +88,11 @@ def test_memory_is_what_compare_says_of_one_rank(ran, tmp_path):
     of_eager = [row for row in ran[0]["rows"] if row["inner"] == "eager"]
     assert len(of_eager) == len(memory)
     for row in of_eager:
-        assert row["memory_bytes"] == memory[row["form"]]
+        compared = memory[row["form"]]
+        for name, measured in row["memory_bytes"].items():
+            assert measured == compared[name], name
+        assert compared["predicted_saved"] == compared["saved"]
+        assert compared["predicted_peak"] == compared["peak"]
 
 
 def test_the_table_has_units_and_makes_way_for_the_json(ran):
