@@ -141,9 +141,7 @@ class Rehearsal {
 
   void backward() {
     Handle d_out = return_gradient();
-    heads_.reset();
     AttentionGradients gradients = attention_backward(std::move(d_out));
-    d_hidden_.reset();
     Handle latent_sent, d_latent, d_kv_arrived, d_k_pe_arrived;
     if (latent_path()) {
       latent_sent = whole_latent_gradient(gradients);

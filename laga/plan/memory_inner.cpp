@@ -223,32 +223,42 @@ std::vector<Handle> kernel_forward(TapeRecorder& tape, const InnerProblem& on) {
   return {lse};
 }
 
-void kernel_backward(
+template <class MakeSums>
+void backward_by_kernels(
     TapeRecorder& tape,
     const InnerProblem& on,
-    const std::function<void()>& make_gradients) {
+    const std::function<void()>& make_gradients,
+    const MakeSums& make_sums) {
   const Handle delta =
       tape.make("delta", {on.seq, on.batch, on.heads}, on.accumulator());
   make_gradients();
-  const std::vector<Handle> sums = shared_sums(tape, on);
+  const auto sums = make_sums();
   scratch(tape, on, on.options.backward_scratch);
+}
+
+void fused_backward(
+    TapeRecorder& tape,
+    const InnerProblem& on,
+    const std::function<void()>& make_gradients) {
+  backward_by_kernels(
+      tape, on, make_gradients, [&] { return shared_sums(tape, on); });
+}
+
+// Of all heads, [S, b, c + r].
+Handle latent_sum(TapeRecorder& tape, const InnerProblem& on) {
+  return tape.make(
+      "d_latent sum",
+      {on.seq, on.batch, sum(on.kv_lora_rank, on.rope)},
+      on.accumulator());
 }
 
 void stream_backward(
     TapeRecorder& tape,
     const InnerProblem& on,
     const std::function<void()>& make_gradients) {
-  const Handle delta =
-      tape.make("delta", {on.seq, on.batch, on.heads}, on.accumulator());
-  make_gradients();
-  Handle sum_of_heads;
-  if (rounded(on)) {
-    sum_of_heads = tape.make(
-        "d_latent sum",
-        {on.seq, on.batch, sum(on.kv_lora_rank, on.rope)},
-        on.accumulator());
-  }
-  scratch(tape, on, on.options.backward_scratch);
+  backward_by_kernels(tape, on, make_gradients, [&] {
+    return rounded(on) ? latent_sum(tape, on) : Handle();
+  });
 }
 
 // --- stream-sdpa: one head at a time
@@ -281,10 +291,7 @@ void stream_sdpa_backward(
     const InnerProblem& on,
     const std::function<void()>& make_gradients) {
   make_gradients();
-  const Handle sum_of_heads = tape.make(
-      "d_latent sum",
-      {on.seq, on.batch, sum(on.kv_lora_rank, on.rope)},
-      on.accumulator());
+  const Handle sum_of_heads = latent_sum(tape, on);
   const Handle d_kv = tape.make(
       "d_kv of one head",
       {on.seq, on.batch, sum(on.width, on.v_width)},
@@ -308,7 +315,7 @@ void stream_sdpa_backward(
 constexpr std::array<InnerRehearsal, 5> kRehearsals{{
     {"eager", false, eager_forward, eager_backward, false},
     {"sdpa", false, sdpa_forward, sdpa_backward, true},
-    {"fused", false, kernel_forward, kernel_backward, true},
+    {"fused", false, kernel_forward, fused_backward, true},
     {"stream", true, kernel_forward, stream_backward, true},
     {"stream-sdpa", true, stream_sdpa_forward, stream_sdpa_backward, true},
 }};

@@ -31,10 +31,7 @@ class Planner {
     send(form, Phase::kBackward, "d_kv", "send", back, back);
     form.work = local_projections();
     add_attention(form, n(), tokens(), seq());
-    form.tape = local_heads_tape(
-        {{"kv arriving", {s(), b(), n_dim(), kv_dim()}},
-         {"d_kv going round", {s(), b(), n_dim(), kv_dim()}},
-         {"d_kv arriving", {s(), b(), n_dim(), kv_dim()}}});
+    form.tape = ring_tape();
     return form;
   }
 
@@ -72,10 +69,7 @@ class Planner {
     }
     form.work = local_projections();
     add_attention(form, n(), tokens(), seq());
-    form.tape = local_heads_tape(
-        {{"kv arriving", {s(), b(), n_dim(), kv_dim()}},
-         {"d_kv going round", {s(), b(), n_dim(), kv_dim()}},
-         {"d_kv arriving", {s(), b(), n_dim(), kv_dim()}}});
+    form.tape = ring_tape();
     return form;
   }
 
@@ -270,6 +264,14 @@ class Planner {
       transient.push_back(tensor);
     }
     return finish(transient);
+  }
+
+  MemoryTape ring_tape() {
+    const std::vector<Dim> shape{s(), b(), n_dim(), kv_dim()};
+    return local_heads_tape(
+        {{"kv arriving", shape},
+         {"d_kv going round", shape},
+         {"d_kv arriving", shape}});
   }
 
   // Heads of `tokens` tokens here, streamed from the gathered latent.
